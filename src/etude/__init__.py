@@ -1,0 +1,3 @@
+"""Etude: a reinforcement-learning laboratory on PyTorch."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,40 @@
+"""Errors that are the user's to fix: one clear line each, no traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class EtudeError(Exception):
+    """Something failed and the message says what to do about it (exit code 1)."""
+
+    exit_code = 1
+
+
+class UserError(EtudeError):
+    """The request itself was wrong: a typo, an impossible value, a missing file (exit code 2)."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """One or more config values are wrong; each problem is one line."""
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        shown = list(problems[:5])
+        if len(problems) > len(shown):
+            shown.append(f"... and {len(problems) - len(shown)} more")
+        super().__init__("\n".join(shown))
+
+
+class CheckpointError(EtudeError):
+    """A checkpoint is damaged, foreign, too new or missing."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` when something known is close to `word`, else an empty string."""
+    by_lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f"; did you mean '{by_lower[close[0]]}'?" if close else ""

@@ -1,0 +1,211 @@
+"""Builds a run from its config: environment, networks, buffers, workflow, loop. All wiring is here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import torch
+
+from etude.compute.devices import pick_device, set_up
+from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
+from etude.config.phases import PhaseSpec, parse_phases
+from etude.config.registry import algorithms, buffers, callbacks, networks
+from etude.config.schema import Config
+from etude.config.validate import Part
+from etude.environments.make import make_environment
+from etude.environments.vector import VectorEnvironment
+from etude.errors import ConfigError, did_you_mean
+from etude.orchestration.callbacks import Callback, EarlyStop
+from etude.orchestration.evaluator import Evaluator
+from etude.orchestration.orchestrator import Cadences, Orchestrator
+from etude.orchestration.phase_scheduler import PhaseScheduler
+from etude.workflows.base import Components, Context, Workflow
+from etude.workflows.collector import Collector
+from etude.workflows.policy import Policy
+
+ROWS_PER_RUN = 200
+EVENTS_PER_RUN = 10
+
+
+def resolve(config: Config) -> Config:
+    """Fill in every setting that was left to the machine or to the budget, so that a resume decides nothing anew."""
+    total = config.training.total_steps
+    event, row = max(1, total // EVENTS_PER_RUN), max(1, total // ROWS_PER_RUN)
+    experiment, evaluation, checkpoint = config.experiment, config.evaluation, config.checkpoint
+    if evaluation.mode == "auto":
+        evaluation = replace(evaluation, mode=_workflow_class(config).evaluation_mode)
+    return replace(
+        config,
+        experiment=replace(experiment, device=str(pick_device(experiment.device)), threads=experiment.threads or 1),
+        evaluation=replace(evaluation, every_steps=event if evaluation.every_steps is None else evaluation.every_steps),
+        checkpoint=replace(checkpoint, every_steps=event if checkpoint.every_steps is None else checkpoint.every_steps),
+        logging=replace(config.logging, every_steps=config.logging.every_steps or row),
+    )
+
+
+def build(config: Config, *, environment: VectorEnvironment | None = None) -> Orchestrator:
+    """Build the loop of a resolved config, ready to run or to load a checkpoint; fails before anything is written."""
+    set_up(config.experiment.threads or 1, config.experiment.deterministic)
+    seed_global_generators(config.experiment.seed)
+    device = torch.device(config.experiment.device)
+    workflow_class = _workflow_class(config)
+    phases = _phases(config, workflow_class)
+    environment = environment or make_environment(config.environment)
+    streams = RandomStreams(config.experiment.seed, device)
+    collector = Collector(environment, streams, device)
+    stores = {name: buffers.resolve(o.type).build(o, config, name) for name, o in config.buffers.items()}
+    workflow = build_workflow(
+        config,
+        environment.single_observation_space,
+        environment.single_action_space,
+        streams=streams,
+        buffers=stores,
+        collector=collector,
+    )
+    return Orchestrator(
+        workflow=workflow,
+        scheduler=PhaseScheduler(
+            phases,
+            total_steps=config.training.total_steps,
+            steps_per_count=environment.num_envs * environment.action_repeat,
+        ),
+        collector=collector,
+        buffers=stores,
+        streams=streams,
+        cadences=_cadences(config),
+        evaluator=_evaluator(config, device),
+        callbacks=_callbacks(config, environment),
+    )
+
+
+def build_workflow(
+    config: Config,
+    observation_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
+    *,
+    streams: RandomStreams | None = None,
+    buffers: Mapping[str, Any] | None = None,
+    collector: Collector | None = None,
+) -> Workflow:
+    """Build a workflow with its networks; without a collector it can act and be loaded, not train."""
+    device = torch.device(config.experiment.device)
+    workflow_class = _workflow_class(config)
+    workflow_class.check_spaces(observation_space, action_space)
+    sizes = workflow_class.output_sizes(config, action_space)
+    parts = {}
+    for role, options in config.network.items():
+        generator = torch.Generator().manual_seed(derive_seed(config.experiment.seed, "init", role))
+        gain = 0.01 if role == "actor" else 1.0  # a policy begins close to uniform
+        network = networks.resolve(options.type)(
+            options, observation_space, sizes[role], generator=generator, output_gain=gain
+        )
+        parts[role] = network.to(device)
+    workflow = workflow_class()
+    workflow.initialize(
+        Context(
+            config=config,
+            device=device,
+            observation_space=observation_space,
+            action_space=action_space,
+            num_envs=config.environment.num_envs,
+            streams=streams or RandomStreams(config.experiment.seed, device),
+            components=Components(**parts),
+            buffers=buffers or {},
+            collector=collector,
+        )
+    )
+    return workflow
+
+
+def build_policy(config: Config, state: dict[str, Any], environment: VectorEnvironment) -> Policy:
+    """Build the policy of a run from the policy part of a checkpoint; neither buffers nor optimisers are needed."""
+    policy = build_workflow(config, environment.single_observation_space, environment.single_action_space).policy()
+    policy.load_state_dict(state)
+    return policy
+
+
+def evaluation_modes(config: Config) -> tuple[Any, ...]:
+    """Return the ways of acting to evaluate, the one that counts first."""
+    default = _workflow_class(config).evaluation_mode
+    if config.evaluation.mode == "both":
+        return (default, "sample" if default == "mode" else "mode")
+    return (default if config.evaluation.mode == "auto" else config.evaluation.mode,)
+
+
+def _workflow_class(config: Config) -> type[Workflow]:
+    return algorithms.resolve(config.algorithm.name)
+
+
+def _phases(config: Config, workflow: type[Workflow]) -> tuple[PhaseSpec, ...]:
+    """The user's phases, or the algorithm's own; every hook must be a method and every buffer must exist."""
+    phases = parse_phases(config.training.phases or workflow.default_phases(config))
+    methods = [name for name in dir(workflow) if not name.startswith("_") and callable(getattr(workflow, name))]
+    problems = []
+    for phase in phases:
+        for hook in phase.hooks:
+            if hook.name != "evaluate" and hook.name not in methods:
+                near = did_you_mean(hook.name, methods)
+                problems.append(f"phase '{phase.name}': {config.algorithm.name} has no hook '{hook.name}'{near}")
+        if phase.buffer is not None and phase.buffer not in config.buffers:
+            near = did_you_mean(phase.buffer, config.buffers) or f" (known: {', '.join(config.buffers)})"
+            problems.append(f"phase '{phase.name}': there is no buffer '{phase.buffer}'{near}")
+        if phase.buffer is None and len(config.buffers) > 1 and phase.type != "eval_only":
+            problems.append(f"phase '{phase.name}': which buffer? there are {', '.join(config.buffers)}")
+    if problems:
+        raise ConfigError(*dict.fromkeys(problems))
+    return phases
+
+
+def _cadences(config: Config) -> Cadences:
+    return Cadences(
+        log_steps=config.logging.every_steps or 1,
+        log_updates=config.logging.every_updates,
+        evaluate_steps=config.evaluation.every_steps or 0,
+        evaluate_updates=config.evaluation.every_updates or 0,
+        evaluate_warmup=config.evaluation.warmup_steps,
+        save_steps=config.checkpoint.every_steps or 0,
+        save_updates=config.checkpoint.every_updates or 0,
+        save_minutes=config.checkpoint.every_minutes,
+    )
+
+
+def _evaluator(config: Config, device: torch.device) -> Evaluator | None:
+    evaluation = config.evaluation
+    if evaluation.every_steps == 0 and not evaluation.every_updates:
+        return None
+    return Evaluator(
+        lambda num_envs: make_environment(config.environment, num_envs=num_envs),
+        episodes=evaluation.episodes,
+        modes=evaluation_modes(config),
+        seed=config.experiment.seed,
+        device=device,
+        num_envs=evaluation.num_envs,
+        timeout_s=evaluation.timeout_s,
+    )
+
+
+def _callbacks(config: Config, environment: VectorEnvironment) -> list[Callback]:
+    built = [_build_callback(part) for part in config.training.callbacks]
+    if config.training.early_stop == "off":
+        return built
+    candidates = (config.training.return_threshold, config.environment.spec.return_threshold, environment.return_threshold)
+    threshold = next((value for value in candidates if value is not None), None)
+    if threshold is None:
+        raise ConfigError(
+            f"training.early_stop={config.training.early_stop}: {config.environment.id} has no known return threshold; "
+            "set training.return_threshold"
+        )
+    if config.training.early_stop == "eval":
+        if config.evaluation.every_steps == 0:
+            raise ConfigError("training.early_stop=eval: evaluations are off (evaluation.every_steps=0)")
+        return [*built, EarlyStop("eval/return_mean", threshold)]
+    return [*built, EarlyStop("collect/return_mean", threshold, min_episodes=100)]
+
+
+def _build_callback(part: Any) -> Callback:
+    if isinstance(part, Part):
+        return callbacks.resolve(part.type)(**part.options)
+    return callbacks.resolve(part.type)(part)

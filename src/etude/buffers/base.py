@@ -1,0 +1,117 @@
+"""The buffer contract: preallocated columns that a collector writes and a workflow samples."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Generator, Tensor
+
+from etude.errors import EtudeError
+
+if TYPE_CHECKING:
+    from etude.config.schema import Config
+
+Batch = dict[str, Any]
+"""Named tensors; an observation may itself be a dict of tensors."""
+
+
+class Buffer(ABC):
+    """A store of experience. Memory is taken once, at the first write, when every column's shape is known."""
+
+    columns: dict[str, Any]
+
+    @classmethod
+    @abstractmethod
+    def build(cls, options: Any, config: Config, name: str) -> Buffer:
+        """Make the buffer that its own options and the run's config describe."""
+
+    @abstractmethod
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Copy one vector step (N, ...) in."""
+
+    @abstractmethod
+    def sample(self, n: int, generator: Generator) -> Batch:
+        """Return n rows drawn at random."""
+
+    def draw(self, n: int, generator: Generator) -> Batch:
+        """Return the next batch to learn from: n sampled rows, unless the buffer's experience is used only once."""
+        return self.sample(n, generator)
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether there is enough to learn from."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many transitions are held."""
+
+    @property
+    def room(self) -> int | None:
+        """How many more vector steps may be written before learning must empty it; None if any number may."""
+        return None
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget everything; memory is kept."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is held."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Hold what was saved."""
+
+    def write_back(self, index: Tensor, generation: Tensor, **columns: Tensor) -> None:
+        """Change columns of sampled rows (priorities, latents); rows overwritten since are left alone."""
+        raise NotImplementedError(f"a {type(self).__name__} has no columns to write back")
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory the columns take."""
+        return sum(tensor.nbytes for tensor in _leaves(self.columns))
+
+
+def allocate(row: Mapping[str, Any], leading: tuple[int, ...], name: str) -> dict[str, Any]:
+    """Return zeroed columns of shape (*leading, ...) like the tensors of a first row (N, ...), on their device."""
+    needed = sum(t[0].numel() * t.element_size() for t in _leaves(row)) * _product(leading)
+    free = _free_memory(next(_leaves(row)).device)
+    if free is not None and needed > free:
+        raise EtudeError(f"buffer '{name}' needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free; make it smaller")
+    return _map(lambda t: torch.zeros((*leading, *t.shape[1:]), dtype=t.dtype, device=t.device), row)
+
+
+def _leaves(tree: Any) -> Any:
+    if isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from _leaves(value)
+    else:
+        yield tree
+
+
+def _map(function: Any, tree: Any) -> Any:
+    return {key: _map(function, value) for key, value in tree.items()} if isinstance(tree, Mapping) else function(tree)
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total
+
+
+def _free_memory(device: torch.device) -> int | None:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type != "cpu":
+        return None
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None

@@ -1,0 +1,147 @@
+"""One on-policy rollout: filled by collecting, emptied by learning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from etude.buffers.base import Batch, Buffer, allocate
+from etude.config.constraints import PositiveInt
+from etude.config.schema import Config
+from etude.errors import UserError
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    """One on-policy rollout."""
+
+    type: str = "rollout"
+    """The registered name of the buffer."""
+    steps: PositiveInt | None = None
+    """Vector steps per rollout. Default: the algorithm's rollout_steps."""
+
+
+class RolloutBuffer(Buffer):
+    """Columns of shape (T, N, ...), written in order and learnt from as a whole."""
+
+    Config = RolloutConfig
+
+    def __init__(self, steps: int, name: str = "rollout") -> None:
+        self.steps = steps
+        self.name = name
+        self.columns: dict[str, Any] = {}
+        self.cursor = 0
+
+    @classmethod
+    def build(cls, options: RolloutConfig, config: Config, name: str) -> RolloutBuffer:
+        """Make a rollout as long as its options or the algorithm's `rollout_steps` say."""
+        steps = options.steps or getattr(config.algorithm, "rollout_steps", None)
+        if steps is None:
+            raise UserError(f"buffers.{name}.steps: how long is a rollout? {config.algorithm.name} does not say")
+        return cls(steps, name)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Copy one vector step (N, ...) in."""
+        if not self.columns:
+            num_envs = len(row["reward"])
+            self.columns = allocate(row, (self.steps, num_envs), self.name)
+        _write(self.columns, self.cursor, row)
+        self.cursor += 1
+
+    @property
+    def ready(self) -> bool:
+        """Whether the rollout is complete."""
+        return self.cursor == self.steps
+
+    @property
+    def room(self) -> int | None:
+        """How many vector steps are still missing."""
+        return self.steps - self.cursor
+
+    @property
+    def size(self) -> int:
+        """How many transitions are held."""
+        return self.cursor * (len(self.columns["reward"][0]) if self.columns else 0)
+
+    def sample(self, n: int, generator: Generator) -> Batch:
+        """Return n transitions of the rollout so far, drawn with replacement."""
+        held = flatten({key: _rows(value, self.cursor) for key, value in self.columns.items()})
+        index = torch.randint(self.size, (n,), generator=generator, device=generator.device)
+        return take(held, index)
+
+    def draw(self, n: int, generator: Generator) -> Batch:
+        """Return the whole rollout as one batch, and begin the next: its experience is used once."""
+        batch = take(flatten(self.columns), torch.arange(self.size, device=generator.device))
+        self.clear()
+        return batch
+
+    def clear(self) -> None:
+        """Begin the next rollout; memory is kept."""
+        self.cursor = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rows written so far, and the shapes of all columns."""
+        return {"cursor": self.cursor, "columns": {key: _rows(value, self.cursor) for key, value in self.columns.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Hold the rows that were saved."""
+        self.cursor = state["cursor"]
+        if not self.columns and state["columns"]:
+            example = _map_columns(state["columns"], lambda t: t.new_empty(t.shape[1:]))
+            num_envs = len(example["reward"])
+            self.columns = allocate(example, (self.steps, num_envs), self.name)
+        for key, value in state["columns"].items():
+            _copy_rows(self.columns[key], value, self.cursor)
+
+
+def flatten(columns: Mapping[str, Any]) -> Batch:
+    """(T, N, ...) → (N·T, ...), each environment's steps together; images keep their shape."""
+    return {
+        key: flatten(value) if isinstance(value, Mapping) else value.transpose(0, 1).flatten(0, 1)
+        for key, value in columns.items()
+    }
+
+
+def take(batch: Mapping[str, Any], index: Tensor) -> Batch:
+    """Return the rows of a flat batch that `index` names."""
+    return {
+        key: take(value, index) if isinstance(value, Mapping) else value.index_select(0, index)
+        for key, value in batch.items()
+    }
+
+
+def minibatches(size: int, batch_size: int, epochs: int, generator: Generator) -> Iterator[Tensor]:
+    """Yield index tensors: `epochs` passes over `size` rows, each row once a pass, in a new order every pass."""
+    if size % batch_size:
+        raise ValueError(f"a batch of {batch_size} does not divide {size} rows")
+    for _ in range(epochs):
+        order = torch.randperm(size, generator=generator, device=generator.device)
+        yield from order.split(batch_size)
+
+
+def _write(columns: Mapping[str, Any], cursor: int, row: Mapping[str, Any]) -> None:
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            _write(columns[key], cursor, value)
+        else:
+            columns[key][cursor].copy_(value)
+
+
+def _map_columns(columns: Mapping[str, Any], function: Any) -> dict[str, Any]:
+    return {key: _map_columns(v, function) if isinstance(v, Mapping) else function(v) for key, v in columns.items()}
+
+
+def _rows(column: Any, count: int) -> Any:
+    return {key: _rows(value, count) for key, value in column.items()} if isinstance(column, Mapping) else column[:count]
+
+
+def _copy_rows(target: Any, saved: Any, count: int) -> None:
+    if isinstance(target, Mapping):
+        for key, value in target.items():
+            _copy_rows(value, saved[key], count)
+    else:
+        target[:count].copy_(saved)

@@ -1,0 +1,197 @@
+"""Action distributions as plain tensor functions with explicit generators, and the heads that make them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Generator, Tensor, nn
+
+from etude.errors import UserError
+
+
+class Distribution(Protocol):
+    """What an algorithm needs of a distribution over actions."""
+
+    def sample(self, generator: Generator) -> Tensor:
+        """Draw one action per row."""
+        ...
+
+    def mode(self) -> Tensor:
+        """Return the most likely action per row."""
+        ...
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """(N,) log-density of each row's action."""
+        ...
+
+    def entropy(self) -> Tensor:
+        """(N,) entropy of each row."""
+        ...
+
+
+class Categorical:
+    """One choice out of `A`, from logits (N, A); masked choices have probability 0."""
+
+    def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
+        if mask is not None:
+            logits = logits.masked_fill(mask == 0, -torch.inf)
+        self.log_probs = logits.log_softmax(-1)
+
+    def sample(self, generator: Generator) -> Tensor:
+        """Draw by the exponential race: argmax p/E has the law of p and needs no cumulative sums."""
+        noise = torch.empty_like(self.log_probs).exponential_(generator=generator)
+        return (self.log_probs.exp() / noise).argmax(-1)
+
+    def mode(self) -> Tensor:
+        """Return the likeliest choice."""
+        return self.log_probs.argmax(-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """(N,)"""
+        return self.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """(N,), with 0 · log 0 = 0 for masked choices."""
+        return -(self.log_probs.exp() * self.log_probs.clamp(min=torch.finfo(self.log_probs.dtype).min)).sum(-1)
+
+
+class MultiCategorical:
+    """Several independent choices, from logits (N, sum(sizes)); actions are (N, len(sizes))."""
+
+    def __init__(self, logits: Tensor, sizes: Sequence[int]) -> None:
+        self.parts = [Categorical(part) for part in logits.split(list(sizes), dim=-1)]
+
+    def sample(self, generator: Generator) -> Tensor:
+        """Draw each choice in turn."""
+        return torch.stack([part.sample(generator) for part in self.parts], dim=-1)
+
+    def mode(self) -> Tensor:
+        """Return the likeliest of each choice."""
+        return torch.stack([part.mode() for part in self.parts], dim=-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """(N,)"""
+        return torch.stack([part.log_prob(action[..., i]) for i, part in enumerate(self.parts)]).sum(0)
+
+    def entropy(self) -> Tensor:
+        """(N,)"""
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
+
+
+class Gaussian:
+    """Independent normals per dimension, with mean (N, D) and log standard deviation (D,)."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean, self.log_std = mean, log_std
+
+    def sample(self, generator: Generator) -> Tensor:
+        """Draw (N, D)."""
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self.mean + self.log_std.exp() * noise
+
+    def mode(self) -> Tensor:
+        """Return the mean."""
+        return self.mean
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """(N,)"""
+        scaled = (action - self.mean) * (-self.log_std).exp()
+        return (-0.5 * scaled.square() - self.log_std).sum(-1) - 0.5 * math.log(2 * math.pi) * self.mean.shape[-1]
+
+    def entropy(self) -> Tensor:
+        """(N,)"""
+        one_row = (self.log_std + 0.5 * (1 + math.log(2 * math.pi))).sum(-1)
+        return one_row.expand(self.mean.shape[:-1])
+
+
+class ActionHead(nn.Module):
+    """Turns a network's outputs into a distribution, and the distribution's samples into environment actions."""
+
+    size: int
+    """How many outputs it needs of the network."""
+
+    def forward(self, outputs: Tensor, mask: Tensor | None = None) -> Distribution:
+        """Return the distribution that `outputs` (N, size) describe."""
+        raise NotImplementedError
+
+    def to_environment(self, sample: Tensor) -> Tensor:
+        """Return what the environment is given for a sample."""
+        return sample
+
+
+class CategoricalHead(ActionHead):
+    """For Discrete actions."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        super().__init__()
+        self.size = int(space.n)
+
+    def forward(self, outputs: Tensor, mask: Tensor | None = None) -> Distribution:
+        """Return a categorical distribution."""
+        return Categorical(outputs, mask)
+
+
+class MultiCategoricalHead(ActionHead):
+    """For MultiDiscrete actions, and MultiBinary ones as choices out of two."""
+
+    def __init__(self, space: spaces.MultiDiscrete | spaces.MultiBinary) -> None:
+        super().__init__()
+        self._shape = tuple(space.shape)
+        count = int(np.prod(self._shape))
+        self._sizes = space.nvec.flatten().tolist() if isinstance(space, spaces.MultiDiscrete) else [2] * count
+        self.size = sum(self._sizes)
+
+    def forward(self, outputs: Tensor, mask: Tensor | None = None) -> Distribution:
+        """Return one categorical per choice."""
+        return MultiCategorical(outputs, self._sizes)
+
+    def to_environment(self, sample: Tensor) -> Tensor:
+        """(N, choices) → (N, *space.shape)"""
+        return sample.reshape(-1, *self._shape)
+
+
+class GaussianHead(ActionHead):
+    """For Box actions: a learned standard deviation that does not depend on the observation.
+
+    The distribution lives on [-1, 1] for bounded spaces; samples are stretched to the bounds and clipped there.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, space: spaces.Box, init_noise_std: float = 1.0, fixed_std: bool = False) -> None:
+        super().__init__()
+        self._shape = tuple(space.shape)
+        self.size = int(np.prod(self._shape))
+        self.log_std = nn.Parameter(torch.full((self.size,), math.log(init_noise_std)), requires_grad=not fixed_std)
+        self.bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+        self.register_buffer("low", torch.as_tensor(space.low, dtype=torch.float32), persistent=False)
+        self.register_buffer("high", torch.as_tensor(space.high, dtype=torch.float32), persistent=False)
+
+    def forward(self, outputs: Tensor, mask: Tensor | None = None) -> Distribution:
+        """Return a diagonal Gaussian."""
+        return Gaussian(outputs, self.log_std)
+
+    def to_environment(self, sample: Tensor) -> Tensor:
+        """(N, D) → (N, *space.shape), inside the bounds"""
+        action = sample.reshape(-1, *self._shape)
+        if self.bounded:
+            action = self.low + (action + 1.0) * 0.5 * (self.high - self.low)
+        return torch.maximum(torch.minimum(action, self.high), self.low)
+
+
+def make_head(space: gymnasium.Space[Any], *, init_noise_std: float = 1.0, fixed_std: bool = False) -> ActionHead:
+    """Return the head that fits an action space."""
+    if isinstance(space, spaces.Discrete):
+        return CategoricalHead(space)
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        return MultiCategoricalHead(space)
+    if isinstance(space, spaces.Box):
+        return GaussianHead(space, init_noise_std, fixed_std)
+    raise UserError(f"no policy acts in {type(space).__name__} spaces; use Box, Discrete, MultiDiscrete or MultiBinary")

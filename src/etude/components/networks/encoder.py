@@ -1,0 +1,51 @@
+"""Turns any observation the contract allows into one vector of features per environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn import functional
+
+from etude.environments.spaces import leaf_spaces
+from etude.environments.vector import Observation
+
+ACTION_MASK = "action_mask"
+
+
+class FlatEncoder(nn.Module):
+    """Flattens boxes, scales bytes to [0, 1], makes discrete values one-hot, and joins the parts of a dict by name."""
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        self._parts = {name: part for name, part in leaf_spaces(space).items() if name != ACTION_MASK}
+        self.size = sum(_width(part) for part in self._parts.values())
+
+    def forward(self, observation: Observation) -> Tensor:
+        """(N, ...) → (N, size)"""
+        if not isinstance(observation, dict):
+            return _features(self._parts[""], observation)
+        return torch.cat([_features(part, observation[name]) for name, part in self._parts.items()], dim=-1)
+
+
+def _width(space: gymnasium.Space[Any]) -> int:
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    return int(np.prod(space.shape or ()))
+
+
+def _features(space: gymnasium.Space[Any], value: Tensor) -> Tensor:
+    if isinstance(space, spaces.Discrete):
+        return functional.one_hot(value - int(space.start), int(space.n)).float()
+    if isinstance(space, spaces.MultiDiscrete):
+        flat = value.flatten(1)
+        sizes, starts = space.nvec.flatten().tolist(), space.start.flatten().tolist()
+        return torch.cat([functional.one_hot(flat[:, i] - s, n) for i, (n, s) in enumerate(zip(sizes, starts, strict=True))], -1).float()
+    flat = value.flatten(1)
+    return flat.float() / 255.0 if value.dtype == torch.uint8 else flat.float()

@@ -1,0 +1,126 @@
+"""Running statistics that put observations and rewards on a common scale."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from etude.environments.spaces import leaf_spaces
+from etude.environments.vector import Observation
+
+CLIP = 10.0
+
+
+class RunningMoments(nn.Module):
+    """Mean and variance of everything seen, merged a batch at a time (Chan et al. 1979)."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    @torch.no_grad()
+    def update(self, batch: Tensor) -> None:
+        """Take in a batch (B, *shape)."""
+        batch = batch.to(self.mean.dtype)
+        count, mean = batch.shape[0], batch.mean(0)
+        var = (batch - mean).square().mean(0)
+        total = self.count + count
+        delta = mean - self.mean
+        self.var.copy_((self.var * self.count + var * count + delta.square() * self.count * count / total) / total)
+        self.mean.add_(delta * count / total)
+        self.count.copy_(total)
+
+
+class ObservationNormalizer(nn.Module):
+    """Normalises the float parts of an observation; discrete parts and images pass through.
+
+    rolling: by running mean and variance, clipped at ±10. static: finite bounds to [0, 1], infinite dimensions as they are.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any], mode: Literal["off", "rolling", "static"]) -> None:
+        super().__init__()
+        self.mode = mode
+        self._index: dict[str, int] = {}
+        parts: list[nn.Module] = []
+        for name, part in leaf_spaces(space).items():
+            if mode != "off" and isinstance(part, spaces.Box) and np.issubdtype(np.dtype(part.dtype), np.floating):
+                self._index[name] = len(parts)
+                parts.append(RunningMoments(tuple(part.shape)) if mode == "rolling" else _StaticBounds(part))
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, observation: Observation) -> Observation:
+        """Return the observation on its common scale."""
+        if not self._index:
+            return observation
+        if isinstance(observation, dict):
+            return {name: self._normalize(name, value) for name, value in observation.items()}
+        return self._normalize("", observation)
+
+    def update(self, observation: Observation) -> None:
+        """Take in raw observations (B, ...); nothing happens unless the mode is rolling."""
+        for name, index in self._index.items():
+            part = self.parts[index]
+            if isinstance(part, RunningMoments):
+                part.update(observation[name] if isinstance(observation, dict) else observation)
+
+    def _normalize(self, name: str, value: Tensor) -> Tensor:
+        if name not in self._index:
+            return value
+        part = self.parts[self._index[name]]
+        if isinstance(part, RunningMoments):
+            scaled = (value - part.mean.float()) * (part.var.float() + 1e-8).rsqrt()
+            return scaled.clamp(-CLIP, CLIP)
+        return part(value)
+
+
+class _StaticBounds(nn.Module):
+    low: Tensor
+    scale: Tensor
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__()
+        finite = np.isfinite(space.low) & np.isfinite(space.high) & (space.high > space.low)
+        low = np.where(finite, space.low, 0.0)
+        scale = np.where(finite, 1.0 / np.where(finite, space.high - low, 1.0), 1.0)
+        self.register_buffer("low", torch.as_tensor(low, dtype=torch.float32), persistent=False)
+        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32), persistent=False)
+
+    def forward(self, value: Tensor) -> Tensor:
+        return (value - self.low) * self.scale
+
+
+class RewardNormalizer(nn.Module):
+    """Divides rewards by the running standard deviation of the discounted return, so that returns have variance near 1."""
+
+    running_return: Tensor
+
+    def __init__(self, num_envs: int, gamma: float) -> None:
+        super().__init__()
+        self.gamma = gamma
+        self.moments = RunningMoments()
+        self.register_buffer("running_return", torch.zeros(num_envs, dtype=torch.float64))
+
+    @torch.no_grad()
+    def update(self, rewards: Tensor, ended: Tensor) -> None:
+        """Take in a rollout's raw rewards (T, N), in order."""
+        returns = torch.empty_like(rewards, dtype=self.running_return.dtype)
+        for t in range(len(rewards)):
+            self.running_return.mul_(self.gamma).add_(rewards[t])
+            returns[t] = self.running_return
+            self.running_return.mul_(~ended[t])
+        self.moments.update(returns.flatten())
+
+    def forward(self, rewards: Tensor) -> Tensor:
+        """Return the rewards on their common scale."""
+        return (rewards * (self.moments.var.float() + 1e-8).rsqrt()).clamp(-CLIP, CLIP)

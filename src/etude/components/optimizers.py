@@ -1,0 +1,91 @@
+"""Optimisers by name, and one gradient step that can be skipped without asking the host."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from etude.config.registry import optimizers
+from etude.config.validate import Part
+
+
+def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter], Tensor]]) -> Optimizer:
+    """Build the chosen optimiser over named groups of (parameters, learning rate).
+
+    Learning rates are tensors, so that schedules and adaptation change them in place, on the device.
+    """
+    cls = optimizers.resolve(part.type)
+    options = dict(part.options)
+    accepted = inspect.signature(cls).parameters
+    if "fused" in accepted and "fused" not in options:
+        options["fused"] = True
+    if options.get("fused") and "lr" in accepted:
+        settings = [{"params": list(p), "lr": lr, "name": name} for name, (p, lr) in groups.items()]
+        return cls(settings, **options)
+    # Optimisers from elsewhere may not take tensor rates; theirs are written before every step instead.
+    settings = [{"params": list(p), "lr": float(lr), "rate": lr, "name": name} for name, (p, lr) in groups.items()]
+    return cls(settings, **options)
+
+
+def clipped_step(optimizer: Optimizer, max_grad_norm: float | None, skip: Tensor | None = None) -> Tensor:
+    """Clip gradients to a total norm, step, and return the norm before clipping. Where `skip` is 1, nothing changes."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = nn.utils.get_total_norm(gradients)
+    if max_grad_norm is not None:
+        nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, norm)
+    _write_rates(optimizer)
+    if skip is None:
+        optimizer.step()
+    elif getattr(optimizer, "_step_supports_amp_scaling", False):
+        # Fused optimisers skip a step on the device when told that a gradient overflowed: moments and step counts too.
+        optimizer.found_inf = skip.float()  # type: ignore[attr-defined] # read by fused kernels
+        optimizer.grad_scale = None  # type: ignore[attr-defined] # as above
+        optimizer.step()
+    elif not bool(skip):
+        optimizer.step()
+    return norm
+
+
+def _write_rates(optimizer: Optimizer) -> None:
+    for group in optimizer.param_groups:
+        if "rate" in group:
+            group["lr"] = float(group["rate"])
+
+
+def optimizer_state(optimizer: Optimizer) -> dict[str, Any]:
+    """Return an optimiser's moments and rates as tensors and plain values."""
+    state = optimizer.state_dict()
+    keep = ("lr", "rate", "name", "params")
+    return {
+        "state": state["state"],
+        "groups": [{key: value for key, value in group.items() if key in keep} for group in state["param_groups"]],
+    }
+
+
+@torch.no_grad()
+def load_optimizer_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+    """Restore moments and rates, in place where tensors exist already, so that captured graphs stay valid."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, values in saved["state"].items():
+        parameter = parameters[int(index)]
+        current = optimizer.state[parameter]
+        for key, value in values.items():
+            if isinstance(current.get(key), Tensor) and isinstance(value, Tensor):
+                current[key].copy_(value)
+            elif isinstance(value, Tensor):
+                # A fused Adam keeps its step count beside the parameter's moments.
+                current[key] = value.to(parameter.device, copy=True)
+            else:
+                current[key] = value
+    for group, values in zip(optimizer.param_groups, saved["groups"], strict=True):
+        for key in ("lr", "rate"):
+            if isinstance(group.get(key), Tensor):
+                group[key].copy_(values[key])
+            elif key in group:
+                group[key] = values[key]

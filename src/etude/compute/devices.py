@@ -1,0 +1,34 @@
+"""Where tensors live, and how many CPU threads work on them."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from etude.errors import UserError
+
+
+def pick_device(wanted: str) -> torch.device:
+    """Return the device that `wanted` names; auto takes cuda, then mps, then cpu."""
+    if wanted == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise UserError(f"experiment.device={wanted}: must be auto, cpu, cuda, cuda:N or mps") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"experiment.device={wanted}: this machine has {torch.cuda.device_count()} CUDA devices; use cpu or auto")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise UserError(f"experiment.device={wanted}: there is no such device here; use cpu or auto")
+    return device
+
+
+def set_up(threads: int, deterministic: bool) -> None:
+    """Fix thread counts and, if asked, make non-deterministic operations an error."""
+    torch.set_num_threads(threads)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic)

@@ -1,0 +1,62 @@
+"""Named random streams that all derive from one root seed, each with a state that can be saved."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def derive_seed(root: int, *purpose: object) -> int:
+    """Return a seed for `purpose` that depends on nothing else, so asking for it changes no other stream."""
+    text = "/".join(str(part) for part in (root, *purpose))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+def seed_global_generators(root: int) -> None:
+    """Seed Python's, NumPy's and PyTorch's global generators, for code that is not ours and reads them."""
+    random.seed(derive_seed(root, "python"))
+    np.random.seed(derive_seed(root, "numpy") % 2**32)  # noqa: NPY002 # other people's code reads the global one
+    torch.manual_seed(derive_seed(root, "torch"))
+
+
+class RandomStreams:
+    """One generator per name (`init`, `action`, `minibatch` ...), made on first use."""
+
+    def __init__(self, root: int, device: torch.device | str = "cpu") -> None:
+        self.root = root
+        self.device = torch.device(device)
+        self._generators: dict[str, torch.Generator] = {}
+
+    def __getitem__(self, name: str) -> torch.Generator:
+        if name not in self._generators:
+            generator = torch.Generator(device=self.device)
+            generator.manual_seed(derive_seed(self.root, name))
+            self._generators[name] = generator
+        return self._generators[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of every stream used so far, the global generators included."""
+        python_state = random.getstate()
+        kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002
+        return {
+            "streams": {name: generator.get_state() for name, generator in sorted(self._generators.items())},
+            "global": {
+                "python": [python_state[0], list(python_state[1]), python_state[2]],
+                "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss],
+                "torch": torch.get_rng_state(),
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue every stream where it was."""
+        for name, saved in state["streams"].items():
+            self[name].set_state(saved)
+        version, internal, gauss = state["global"]["python"]
+        random.setstate((version, tuple(internal), gauss))
+        kind, keys, *rest = state["global"]["numpy"]
+        np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+        torch.set_rng_state(state["global"]["torch"])

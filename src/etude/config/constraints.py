@@ -1,0 +1,66 @@
+"""What a config value may be, stated in its type: `Annotated[int, at_least(1)]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from etude.config.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """An allowed range of numbers."""
+
+    low: float | None = None
+    high: float | None = None
+    low_open: bool = False
+
+    def violated_by(self, value: object) -> str | None:
+        """Say what `value` must be, or None if it is fine."""
+        if isinstance(value, Schedule):
+            # A schedule may run down to the open end of its range (lin_0.2 ends at 0); it may not start there.
+            relaxed = Bounds(self.low, self.high, low_open=False)
+            return self.violated_by(value.start) or relaxed.violated_by(value.end)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        too_low = self.low is not None and (value <= self.low if self.low_open else value < self.low)
+        too_high = self.high is not None and value > self.high
+        return f"must be {self}" if too_low or too_high or value != value else None
+
+    def __str__(self) -> str:
+        low = None if self.low is None else f"{'above' if self.low_open else 'at least'} {self.low:g}"
+        high = None if self.high is None else f"at most {self.high:g}"
+        return " and ".join(part for part in (low, high) if part)
+
+
+@dataclass(frozen=True)
+class Component:
+    """A place where the user chooses a registered part by name; the part's own options are checked too."""
+
+    registry: str
+    key: str = "type"
+
+
+def at_least(low: float) -> Bounds:
+    """Allow `low` and everything above it."""
+    return Bounds(low=low)
+
+
+def above(low: float) -> Bounds:
+    """Allow everything above `low`, not `low` itself."""
+    return Bounds(low=low, low_open=True)
+
+
+def between(low: float, high: float) -> Bounds:
+    """Allow `low`, `high` and everything between."""
+    return Bounds(low=low, high=high)
+
+
+PositiveInt = Annotated[int, at_least(1)]
+NonNegativeInt = Annotated[int, at_least(0)]
+PositiveFloat = Annotated[float, above(0)]
+NonNegativeFloat = Annotated[float, at_least(0)]
+UnitInterval = Annotated[float, between(0, 1)]
+PositiveSchedule = Annotated[Schedule, above(0)]
+NonNegativeSchedule = Annotated[Schedule, at_least(0)]

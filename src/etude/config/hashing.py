@@ -1,0 +1,19 @@
+"""One short word for a whole config."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from etude.config.schema import Config
+from etude.config.validate import to_plain
+
+
+def config_hash(config: Config | dict[str, Any], *, with_seed: bool = True) -> str:
+    """Return a hash that changes with any value and not with the order of keys; names and the seed can stay out."""
+    plain = to_plain(config)
+    for key in ("name", "project", "group", "tags", *(() if with_seed else ("seed",))):
+        plain.get("experiment", {}).pop(key, None)
+    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

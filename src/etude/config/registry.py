@@ -1,0 +1,123 @@
+"""Names for parts: algorithms, networks, buffers, optimisers and callbacks chosen in a config.
+
+A registry maps a name to a place in the code without importing it, so that listing what exists costs nothing. Parts come
+from here, from a decorator (`@register_algorithm("mine")`), from an installed package's entry points (group
+`etude.<kind>`), or from an import path (`my_module:MyClass` or `my_module.MyClass`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from etude.errors import UserError, did_you_mean
+
+Class = TypeVar("Class", bound=type)
+
+
+class Registry:
+    """The parts of one kind, by name."""
+
+    def __init__(self, kind: str, builtin: Mapping[str, tuple[str, str]]) -> None:
+        self.kind = kind
+        self._builtin = dict(builtin)
+        self._registered: dict[str, type] = {}
+
+    def register(self, name: str) -> Callable[[Class], Class]:
+        """Decorate a class to make `name` mean it; a name can be taken only once."""
+
+        def decorate(cls: Class) -> Class:
+            if name in self.names():
+                raise ValueError(f"{self.kind} '{name}' is registered already")
+            self._registered[name] = cls
+            return cls
+
+        return decorate
+
+    def names(self) -> list[str]:
+        """Return every known name, sorted."""
+        return sorted({*self._builtin, *self._registered, *self._entry_points()})
+
+    def describe(self) -> dict[str, str]:
+        """Return each name with one line about it, without importing the built-in ones."""
+        lines = {name: description for name, (_, description) in self._builtin.items()}
+        for name, entry in self._entry_points().items():
+            lines[name] = f"from {entry.value}"
+        for name, cls in self._registered.items():
+            lines[name] = (cls.__doc__ or "").strip().split("\n")[0]
+        return dict(sorted(lines.items()))
+
+    def resolve(self, name: str, *, allow_imports: bool = True) -> Any:
+        """Return the class that `name` means; an import path is followed only if `allow_imports`."""
+        if name in self._registered:
+            return self._registered[name]
+        if name in self._builtin:
+            return load_object(self._builtin[name][0])
+        if name in self._entry_points():
+            return self._entry_points()[name].load()
+        if is_import_path(name):
+            if not allow_imports:
+                raise UserError(
+                    f"{self.kind} '{name}' is code from an import path, and this config did not come from your own files; "
+                    "pass --trust if you know where it is from"
+                )
+            return load_object(name, kind=self.kind)
+        raise UserError(f"unknown {self.kind} '{name}'{did_you_mean(name, self.names())} (known: {', '.join(self.names())})")
+
+    def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
+        return {entry.name: entry for entry in importlib.metadata.entry_points(group=f"etude.{self.kind}")}
+
+
+def is_import_path(name: str) -> bool:
+    """Whether `name` looks like `package.module:Class` or `module.Class`."""
+    return all(part.isidentifier() for part in name.replace(":", ".").split(".")) and ("." in name or ":" in name)
+
+
+def load_object(path: str, kind: str = "part") -> Any:
+    """Import `module:Name`; a module in the current folder is found too, as `python` itself would."""
+    module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Only the module that the user named is the user's slip; one missing further down is a fault of that module.
+        if error.name is None or not (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise
+        raise UserError(f"{kind} '{path}': there is no module '{error.name}' here") from None
+    found = getattr(module, attribute, None)
+    if found is None:
+        near = did_you_mean(attribute, [name for name in vars(module) if not name.startswith("_")])
+        raise UserError(f"{kind} '{path}': module '{module_name}' has no '{attribute}'{near}")
+    return found
+
+
+algorithms = Registry(
+    "algorithm",
+    {
+        "ppo": ("etude.workflows.ppo:PPO", "Proximal policy optimisation; discrete, multi-discrete and continuous actions"),
+        "random": ("etude.workflows.random_policy:RandomPolicy", "Uniformly random actions, the baseline for any task"),
+    },
+)
+networks = Registry("network", {"mlp": ("etude.components.networks.mlp:MLP", "Fully connected layers")})
+buffers = Registry("buffer", {"rollout": ("etude.buffers.rollout:RolloutBuffer", "One on-policy rollout, time-major")})
+optimizers = Registry(
+    "optimizer",
+    {
+        "adam": ("torch.optim:Adam", "Adam"),
+        "adamw": ("torch.optim:AdamW", "Adam with decoupled weight decay"),
+        "sgd": ("torch.optim:SGD", "Stochastic gradient descent, with momentum if asked"),
+    },
+)
+callbacks = Registry("callback", {})
+
+REGISTRIES = {registry.kind: registry for registry in (algorithms, networks, buffers, optimizers, callbacks)}
+
+register_algorithm = algorithms.register
+register_network = networks.register
+register_buffer = buffers.register
+register_callback = callbacks.register

@@ -1,0 +1,179 @@
+"""Every setting of a run, with its type, its default and what it does.
+
+These dataclasses are the single source of truth: YAML and the command line only override them. Settings of an algorithm,
+network or buffer are declared beside its code and found through the registry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from etude.config.constraints import Component, NonNegativeInt, PositiveFloat, PositiveInt
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """Who this run is."""
+
+    name: str | None = None
+    """A name for people; the run's id is made from it. Default: environment and algorithm."""
+    project: str | None = None
+    """What the run belongs to. Default: the config file's name, or the environment."""
+    group: str | None = None
+    """Runs that belong together, such as the seeds of one experiment."""
+    tags: tuple[str, ...] = ()
+    """Words to find the run by."""
+    seed: NonNegativeInt = 1
+    """The root of every random stream: initial weights, actions, minibatches, environments, evaluation."""
+    device: str = "auto"
+    """Where networks live: cpu, cuda, cuda:1, mps, or auto (cuda, then mps, then cpu)."""
+    threads: PositiveInt | None = None
+    """CPU threads for tensor work. More than one pays only for large networks and idle cores. Default: 1."""
+    deterministic: bool = False
+    """Refuse operations whose result can differ between two runs; the run fails where it meets one."""
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """Facts about the task, for people and for early stopping."""
+
+    description: str = ""
+    """What the agent has to do."""
+    return_threshold: float | None = None
+    """The mean return at which the task counts as solved. Default: what Gymnasium registers, if anything."""
+    action_labels: tuple[str, ...] = ()
+    """A word for each discrete action, in order."""
+    observation_labels: tuple[str, ...] = ()
+    """A word for each observation entry, in order."""
+
+
+@dataclass(frozen=True)
+class EnvironmentConfig:
+    """The task, and how many copies of it run side by side."""
+
+    id: str = ""
+    """A Gymnasium id, such as CartPole-v1; `module:Name-v0` imports the module first."""
+    num_envs: PositiveInt = 8
+    """Copies stepped together. More copies give steadier gradients and fewer updates for the same steps."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment itself."""
+    max_episode_steps: PositiveInt | None = None
+    """Cut episodes after this many steps (a truncation, not a termination). Default: as registered."""
+    normalize_observations: Literal["off", "rolling", "static"] = "off"
+    """rolling: by running mean and variance; static: finite bounds to [0, 1]; off: as they come."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running standard deviation of the discounted return. Ignored with static observations."""
+    spec: EnvironmentSpec = EnvironmentSpec()
+    """Facts about the task."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How long to train, in which phases, and when to stop early."""
+
+    total_steps: PositiveInt = 100_000
+    """The budget in environment steps, over all copies together."""
+    phases: tuple[dict[str, Any], ...] = ()
+    """The curriculum: which hooks run, for how long. Default: the algorithm's own single phase."""
+    early_stop: Literal["off", "eval", "train"] = "off"
+    """Stop once the mean return of evaluations (eval) or of the last 100 training episodes (train) reaches the threshold."""
+    return_threshold: float | None = None
+    """The threshold for early_stop. Default: environment.spec.return_threshold."""
+    callbacks: tuple[Annotated[Any, Component("callback")], ...] = ()
+    """Your own callbacks: [{type: my_module.MyCallback, option: value}]."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How the policy is measured while it trains, on environments of its own."""
+
+    every_steps: NonNegativeInt | None = None
+    """Environment steps between evaluations; 0 turns them off. Default: a tenth of the budget."""
+    every_updates: PositiveInt | None = None
+    """Gradient steps between evaluations in phases that don't collect. Default: none there."""
+    warmup_steps: NonNegativeInt = 0
+    """No evaluation up to and including this step."""
+    episodes: PositiveInt = 10
+    """Finished episodes per evaluation."""
+    num_envs: PositiveInt | None = None
+    """Copies to evaluate on. Default: as many as episodes, at most 16."""
+    mode: Literal["auto", "mode", "sample", "both"] = "auto"
+    """mode: the most likely action; sample: as in training; both: one after the other; auto: the algorithm's choice."""
+    timeout_s: PositiveFloat | None = None
+    """Give up on an evaluation after this many seconds; what has finished by then is reported. Makes a run depend on
+    the clock."""
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """When the run is saved, and what is kept."""
+
+    every_steps: NonNegativeInt | None = None
+    """Environment steps between saves; 0 saves only at the start and the end. Default: a tenth of the budget."""
+    every_updates: PositiveInt | None = None
+    """Gradient steps between saves in phases that don't collect. Default: by time alone."""
+    every_minutes: PositiveFloat | None = 5.0
+    """Save as well when this much time has passed since the last save. Saving never changes a run."""
+    keep: PositiveInt = 3
+    """How many full checkpoints to keep, besides the best policy."""
+
+
+@dataclass(frozen=True)
+class WandbConfig:
+    """Weights & Biases, if you use it."""
+
+    enabled: bool = False
+    """Send metrics there."""
+    project: str | None = None
+    """Its project. Default: experiment.project."""
+    entity: str | None = None
+    """The user or team that owns it."""
+    tags: tuple[str, ...] = ()
+    """Tags there, besides experiment.tags."""
+    mode: Literal["online", "offline"] = "offline"
+    """offline writes to the run directory, for `wandb sync` later."""
+
+
+@dataclass(frozen=True)
+class LoggingConfig:
+    """Where metrics go. metrics.jsonl and metrics.csv are always written."""
+
+    every_steps: PositiveInt | None = None
+    """Environment steps between rows of metrics. Default: a two-hundredth of the budget."""
+    every_updates: PositiveInt = 100
+    """Gradient steps between rows in phases that don't collect."""
+    terminal: bool = True
+    """Show progress while training."""
+    tensorboard: bool = False
+    """Write TensorBoard event files to the run's logs/ (extra: tensorboard)."""
+    wandb: WandbConfig = WandbConfig()
+    """Weights & Biases (extra: wandb)."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run, complete."""
+
+    version: int = SCHEMA_VERSION
+    """The version of this schema; older files are migrated, newer ones refused."""
+    experiment: ExperimentConfig = ExperimentConfig()
+    """Who this run is."""
+    environment: EnvironmentConfig = EnvironmentConfig()
+    """The task."""
+    algorithm: Annotated[Any, Component("algorithm", key="name")] = None
+    """The algorithm by name, and its hyper-parameters."""
+    network: dict[str, Annotated[Any, Component("network")]] = field(default_factory=dict)
+    """A network for each role the algorithm has, such as actor and critic."""
+    buffers: dict[str, Annotated[Any, Component("buffer")]] = field(default_factory=dict)
+    """Named stores of experience; a phase chooses one."""
+    training: TrainingConfig = TrainingConfig()
+    """How long to train."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """How the policy is measured."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When the run is saved."""
+    logging: LoggingConfig = LoggingConfig()
+    """Where metrics go."""

@@ -1,0 +1,220 @@
+"""Turns plain data into typed config objects, and says everything that is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from etude.config.constraints import Bounds, Component
+from etude.config.registry import REGISTRIES
+from etude.config.schedules import Schedule
+from etude.errors import ConfigError, UserError, did_you_mean
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A chosen part whose options are the keyword arguments of its constructor."""
+
+    type: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class _Invalid(Exception):
+    """A value that can't be what its type says; carries the end of the sentence `key=value: ...`."""
+
+
+class Validator:
+    """Checks plain data against the dataclasses of the schema and collects every problem."""
+
+    def __init__(self, *, allow_imports: bool = True) -> None:
+        self.allow_imports = allow_imports
+        self.problems: list[str] = []
+
+    def build(self, cls: type[T], data: Mapping[str, Any], path: str = "") -> T:
+        """Return an instance of dataclass `cls`; raises ConfigError with all problems found."""
+        built = self._dataclass(cls, data, path)
+        if self.problems:
+            raise ConfigError(*self.problems)
+        return built
+
+    def _dataclass(self, cls: type[Any], data: Mapping[str, Any], path: str) -> Any:
+        known = field_types(cls)
+        values = {}
+        for key, value in data.items():
+            where = f"{path}.{key}" if path else str(key)
+            if key not in known:
+                near = did_you_mean(str(key), known) or f" (known: {', '.join(known)})"
+                self.problems.append(f"{where}: unknown key{near}")
+                continue
+            converted = self._attempt(known[key], value, where)
+            if converted is not _FAILED:
+                values[key] = converted
+        for item in dataclasses.fields(cls):
+            required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+            if item.init and required and item.name not in data:
+                self.problems.append(f"{path}.{item.name}: is required")
+        return None if self.problems else cls(**values)
+
+    def _attempt(self, kind: Any, value: Any, path: str) -> Any:
+        try:
+            return self._convert(kind, value, path)
+        except _Invalid as problem:
+            self.problems.append(f"{path}={_show(value)}: {problem}")
+        except UserError as problem:
+            self.problems.append(f"{path}: {problem}")
+        return _FAILED
+
+    def _convert(self, kind: Any, value: Any, path: str) -> Any:
+        origin = get_origin(kind)
+        if origin is Annotated:
+            base, *marks = get_args(kind)
+            for mark in marks:
+                if isinstance(mark, Component):
+                    return self._component(mark, value, path)
+            converted = self._convert(base, value, path)
+            for mark in marks:
+                message = mark.violated_by(converted) if isinstance(mark, Bounds) else None
+                if message:
+                    raise _Invalid(message)
+            return converted
+        if origin in (Union, types.UnionType):
+            return self._union(get_args(kind), value, path)
+        if origin is Literal:
+            choices = get_args(kind)
+            if value is False and "off" in choices:
+                return "off"  # YAML reads a bare `off` as false
+            if value not in choices or isinstance(value, bool):
+                near = did_you_mean(str(value), [str(choice) for choice in choices])
+                raise _Invalid(f"must be one of {', '.join(map(str, choices))}{near}")
+            return value
+        if origin is tuple:
+            if isinstance(value, str) or not isinstance(value, Sequence):
+                raise _Invalid("must be a list, such as [64, 64]")
+            item = get_args(kind)[0]
+            return tuple(self._attempt(item, entry, f"{path}[{i}]") for i, entry in enumerate(value))
+        if origin is dict:
+            if not isinstance(value, Mapping):
+                raise _Invalid("must be a mapping of names to values")
+            item = get_args(kind)[1]
+            return {str(name): self._attempt(item, entry, f"{path}.{name}") for name, entry in value.items()}
+        if dataclasses.is_dataclass(kind) and kind is not Schedule:
+            if not isinstance(value, Mapping):
+                raise _Invalid(f"must be a mapping with the keys {', '.join(field_types(kind))}")  # type: ignore[arg-type] # narrowed to a class
+            return self._dataclass(kind, value, path)  # type: ignore[arg-type] # narrowed to a class
+        return _scalar(kind, value)
+
+    def _union(self, members: Sequence[Any], value: Any, path: str) -> Any:
+        if value is None:
+            if type(None) in members:
+                return None
+            raise _Invalid("can't be null")
+        problem: _Invalid | None = None
+        for member in members:
+            if member is type(None):
+                continue
+            try:
+                return self._convert(member, value, path)
+            except _Invalid as error:
+                problem = problem or error
+        raise problem or _Invalid("can't be used here")
+
+    def _component(self, mark: Component, value: Any, path: str) -> Any:
+        if value is None or value == "":
+            raise _Invalid(f"choose one of {', '.join(REGISTRIES[mark.registry].names()) or 'your own classes'}")
+        if isinstance(value, str):
+            value = {mark.key: value}
+        if not isinstance(value, Mapping):
+            raise _Invalid(f"must be a name or a mapping with '{mark.key}'")
+        name = value.get(mark.key)
+        if not isinstance(name, str):
+            raise _Invalid(f"needs '{mark.key}', one of {', '.join(REGISTRIES[mark.registry].names())}")
+        cls = REGISTRIES[mark.registry].resolve(name, allow_imports=self.allow_imports)
+        schema = options_schema(cls)
+        if schema is not None:
+            return self._dataclass(schema, {**value, mark.key: name}, path)
+        options = {key: item for key, item in value.items() if key != mark.key}
+        accepted = _keyword_names(cls)
+        for key in options:
+            if accepted is not None and key not in accepted:
+                near = did_you_mean(key, accepted) or f" (known: {', '.join(accepted) or 'none'})"
+                self.problems.append(f"{path}.{key}: unknown option of '{name}'{near}")
+        return Part(name, options)
+
+
+_FAILED = object()
+
+
+@cache
+def field_types(cls: type) -> dict[str, Any]:
+    """Return the settable fields of a dataclass with their types, in order."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {item.name: hints[item.name] for item in dataclasses.fields(cls) if item.init}
+
+
+def options_schema(cls: Any) -> type | None:
+    """Return the dataclass that declares a part's options: its `Config`, or None if it has none."""
+    schema = getattr(cls, "Config", None)
+    return schema if isinstance(schema, type) and dataclasses.is_dataclass(schema) else None
+
+
+def _keyword_names(cls: Any) -> list[str] | None:
+    parameters = inspect.signature(cls).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def _scalar(kind: Any, value: Any) -> Any:
+    if kind is Any:
+        return value
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        raise _Invalid("must be true or false")
+    if kind is int:
+        if isinstance(value, float) and value.is_integer():
+            return int(value)  # 1e6 reads as a float
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        raise _Invalid("must be a whole number")
+    if kind is float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        raise _Invalid("must be a number")
+    if kind is str:
+        if isinstance(value, str):
+            return value
+        raise _Invalid("must be text")
+    if kind is Schedule:
+        try:
+            return Schedule.parse(value)
+        except ValueError as error:
+            raise _Invalid(str(error)) from None
+    raise TypeError(f"the schema uses a type the validator does not know: {kind}")
+
+
+def _show(value: Any) -> str:
+    text = str(value) if isinstance(value, str | int | float | bool) or value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def to_plain(value: Any) -> Any:
+    """Return a config object as dicts, lists and scalars, ready for YAML or JSON."""
+    if isinstance(value, Schedule):
+        return value.to_plain()
+    if isinstance(value, Part):
+        return {"type": value.type, **to_plain(value.options)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: to_plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    return value

@@ -1,0 +1,74 @@
+"""How Gymnasium spaces look as tensors, and which of them have no such look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from etude.errors import UserError
+
+_TORCH_DTYPES = {
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float64): torch.float32,  # networks work in single precision
+    np.dtype(np.uint8): torch.uint8,
+    np.dtype(np.int8): torch.int8,
+    np.dtype(np.int16): torch.int16,
+    np.dtype(np.int32): torch.int32,
+    np.dtype(np.int64): torch.int64,
+    np.dtype(np.bool_): torch.bool,
+}
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape (without the batch) and type of one tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def numpy_dtype(self) -> Any:
+        """The same type in NumPy."""
+        return torch.empty(0, dtype=self.dtype).numpy().dtype
+
+
+def leaf_spaces(space: gymnasium.Space[Any]) -> dict[str, gymnasium.Space[Any]]:
+    """Return the parts of a flat Dict or Tuple space by name, or the space itself under the empty name."""
+    if isinstance(space, spaces.Dict):
+        return dict(space.spaces)
+    if isinstance(space, spaces.Tuple):
+        return {str(index): part for index, part in enumerate(space.spaces)}
+    return {"": space}
+
+
+def observation_specs(space: gymnasium.Space[Any]) -> dict[str, TensorSpec]:
+    """Return the tensors of an observation by name (the empty name for a single one); refuses what has no tensor."""
+    return {name: _spec(part, name) for name, part in leaf_spaces(space).items()}
+
+
+def action_spec(space: gymnasium.Space[Any]) -> TensorSpec:
+    """Return the tensor of an action; refuses spaces that no tensor can act in."""
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return _spec(space, "action")
+    raise UserError(f"this environment's actions are {type(space).__name__}; Etude acts in Box, Discrete, MultiDiscrete and MultiBinary")
+
+
+def _spec(space: gymnasium.Space[Any], name: str) -> TensorSpec:
+    if isinstance(space, spaces.Discrete):
+        return TensorSpec((), torch.int64)
+    if isinstance(space, spaces.MultiDiscrete):
+        return TensorSpec(tuple(space.shape), torch.int64)
+    if isinstance(space, spaces.MultiBinary):
+        return TensorSpec(tuple(space.shape), torch.int8)
+    if isinstance(space, spaces.Box) and np.dtype(space.dtype) in _TORCH_DTYPES:
+        return TensorSpec(tuple(space.shape), _TORCH_DTYPES[np.dtype(space.dtype)])
+    where = f"'{name}' " if name else ""
+    kind = f"{type(space).__name__} of {space.dtype}" if isinstance(space, spaces.Box) else type(space).__name__
+    raise UserError(
+        f"observation {where}is a {kind} space; Etude reads Box, Discrete, MultiDiscrete, MultiBinary and one level of Dict or Tuple"
+    )

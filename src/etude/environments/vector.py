@@ -1,0 +1,77 @@
+"""The environment contract: N copies of a task stepped together, in tensors, with same-step autoreset."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import gymnasium
+import torch
+from torch import Tensor
+
+Observation = Tensor | dict[str, Tensor]
+Snapshot = Literal["exact", "replay", "restart"]
+
+
+class Step(NamedTuple):
+    """What one vector step did. Valid until the second next `step()`: whoever keeps it copies it."""
+
+    observation: Observation
+    """What to act on next, after autoreset. (N, ...)"""
+    reward: Tensor
+    """(N,) float"""
+    terminated: Tensor
+    """(N,) bool: the task ended here; nothing follows."""
+    truncated: Tensor
+    """(N,) bool: the episode was cut here; the value of what would follow still counts."""
+    final_observation: Observation
+    """Where the transition really led; the same object as `observation` where nothing ended."""
+    info: dict[str, Tensor]
+
+
+class VectorEnvironment(ABC):
+    """N copies of a task. In-process and worker versions give identical trajectories for the same seeds."""
+
+    num_envs: int
+    single_observation_space: gymnasium.Space[Any]
+    single_action_space: gymnasium.Space[Any]
+    device: torch.device
+    snapshot: Snapshot = "restart"
+    """exact: state and randomness are captured; replay: rebuilt from actions; restart: new episodes after a resume."""
+    capturable: bool = False
+    """Whether a step can be recorded into a CUDA graph."""
+    action_repeat: int = 1
+    """Environment steps per decision (a wrapper's frame skip); a simulator's own substeps never count."""
+    return_threshold: float | None = None
+
+    @abstractmethod
+    def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
+        """Begin new episodes, copy i with `seeds[i]`."""
+
+    @abstractmethod
+    def step(self, action: Tensor) -> Step:
+        """Act in every copy; one that ends begins its next episode in the same step."""
+
+    def render(self) -> Any:
+        """Return a picture of the first copy, or None."""
+        return None
+
+    def close(self) -> None:
+        """Free what the environment holds."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything needed to continue from here; empty where `snapshot` is restart."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        if state:
+            raise NotImplementedError(f"{type(self).__name__} can't restore a state")
+
+
+def map_observation(function: Any, observation: Observation) -> Observation:
+    """Apply `function` to the tensor, or to each tensor of a dict."""
+    if isinstance(observation, dict):
+        return {key: function(value) for key, value in observation.items()}
+    return function(observation)

@@ -1,0 +1,63 @@
+"""Things that watch a run: they may look at everything, change nothing, and ask it to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the run is when a callback is called."""
+
+    counters: Mapping[str, int]
+    phase: str
+    total_steps: int
+    run_dir: Path | None
+
+
+class Callback:
+    """Override the events you care about. A returned text stops the run and becomes its stop reason.
+
+    Called at cycle boundaries only. State of your own goes through `state_dict` and `load_state_dict`.
+    """
+
+    def on_start(self, progress: Progress) -> None:
+        """Training begins, or goes on after a resume."""
+
+    def on_cycle(self, progress: Progress) -> str | None:
+        """A cycle is complete."""
+
+    def on_row(self, progress: Progress, row: Row) -> str | None:
+        """A row of metrics was logged; after an evaluation it holds the eval/ metrics too."""
+
+    def on_checkpoint(self, progress: Progress, path: Path) -> None:
+        """The run was saved."""
+
+    def on_end(self, progress: Progress, reason: str) -> None:
+        """Training is over, for now or for good."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must survive a resume."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore it."""
+
+
+class EarlyStop(Callback):
+    """Stops the run once a metric reaches a threshold."""
+
+    def __init__(self, metric: str, threshold: float, min_episodes: int = 0) -> None:
+        self.metric, self.threshold, self.min_episodes = metric, threshold, min_episodes
+
+    def on_row(self, progress: Progress, row: Row) -> str | None:
+        """Compare a row's metric with the threshold."""
+        value = row.get(self.metric)
+        if value is None or value < self.threshold or progress.counters["episodes"] < self.min_episodes:
+            return None
+        return f"{self.metric} {value:g} reached {self.threshold:g}"

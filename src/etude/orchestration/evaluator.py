@@ -1,0 +1,135 @@
+"""Measures a policy on environments of its own, without touching training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from etude.compute.random_streams import derive_seed
+from etude.environments.vector import VectorEnvironment, map_observation
+
+MAX_ENVS = 16
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Finished episodes, in order of environment and then of time."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    mode: str
+    timed_out: bool = False
+
+    def metrics(self, prefix: str = "eval/") -> dict[str, float]:
+        """Return the row of metrics of this evaluation."""
+        if len(self.returns) == 0:
+            return {f"{prefix}episodes": 0.0}
+        return {
+            f"{prefix}return_mean": float(self.returns.mean()),
+            f"{prefix}return_std": float(self.returns.std()),
+            f"{prefix}return_min": float(self.returns.min()),
+            f"{prefix}return_max": float(self.returns.max()),
+            f"{prefix}length_mean": float(self.lengths.mean()),
+            f"{prefix}episodes": float(len(self.returns)),
+        }
+
+
+def evaluate_episodes(
+    policy: Any,
+    environment: VectorEnvironment,
+    episodes: int,
+    *,
+    mode: Literal["sample", "mode"],
+    seed: int,
+    device: torch.device | str = "cpu",
+    timeout_s: float | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> EvaluationResult:
+    """Run exactly `episodes` episodes to their end, the same number in every environment (give or take one).
+
+    Taking whichever episodes finish first would favour short ones: each environment has its quota instead.
+    """
+    device = torch.device(device)
+    count = environment.num_envs
+    quota = np.array([episodes // count + (i < episodes % count) for i in range(count)])
+    returns: list[list[float]] = [[] for _ in range(count)]
+    lengths: list[list[int]] = [[] for _ in range(count)]
+    generator = torch.Generator(device=device)
+    generator.manual_seed(derive_seed(seed, "action"))
+    observation, _ = environment.reset([derive_seed(seed, "env", i) for i in range(count)])
+    state = policy.initial_state(count)
+    is_first = torch.ones(count, dtype=torch.bool, device=environment.device)
+    running_return, running_length = np.zeros(count), np.zeros(count, np.int64)
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    finished = 0
+    with torch.no_grad():
+        while finished < episodes:
+            if deadline is not None and time.monotonic() > deadline:
+                break
+            seen = map_observation(lambda t: t.to(device), observation)
+            action, state, _ = policy.act(seen, state, is_first.to(device), mode=mode, generator=generator)
+            step = environment.step(action.to(environment.device))
+            ended_here = step.terminated | step.truncated
+            reward, ended = step.reward.to("cpu").numpy(), ended_here.to("cpu").numpy()
+            running_return += reward
+            running_length += 1
+            for i in np.flatnonzero(ended):
+                if len(returns[i]) < quota[i]:
+                    returns[i].append(float(running_return[i]))
+                    lengths[i].append(int(running_length[i]))
+                    finished += 1
+                running_return[i], running_length[i] = 0.0, 0
+            if on_progress is not None and ended.any():
+                on_progress(finished)
+            observation, is_first = step.observation, ended_here
+    flat_returns = np.array([value for each in returns for value in each])
+    flat_lengths = np.array([value for each in lengths for value in each], dtype=np.int64)
+    return EvaluationResult(flat_returns, flat_lengths, mode, timed_out=finished < episodes)
+
+
+class Evaluator:
+    """Evaluates during training. Seeds derive from the run's seed and the steps done, so nothing else is disturbed."""
+
+    def __init__(
+        self,
+        make: Callable[[int], VectorEnvironment],
+        *,
+        episodes: int,
+        modes: tuple[Literal["sample", "mode"], ...],
+        seed: int,
+        device: torch.device,
+        num_envs: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        self._make, self._environment = make, None
+        self._episodes, self._modes, self._timeout_s = episodes, modes, timeout_s
+        self._num_envs = num_envs or min(episodes, MAX_ENVS)
+        self._seed, self._device = seed, device
+
+    def evaluate(self, policy: Any, env_steps: int, updates: int) -> dict[str, float]:
+        """Return the eval/ metrics of the policy as it is; a second mode gets its own prefix."""
+        if self._environment is None:
+            self._environment = self._make(self._num_envs)
+        metrics: dict[str, float] = {}
+        for position, mode in enumerate(self._modes):
+            result = evaluate_episodes(
+                policy,
+                self._environment,
+                self._episodes,
+                mode=mode,
+                seed=derive_seed(self._seed, "evaluate", env_steps, updates),
+                device=self._device,
+                timeout_s=self._timeout_s,
+            )
+            metrics |= result.metrics("eval/" if position == 0 else f"eval/{mode}_")
+        return metrics
+
+    def close(self) -> None:
+        """Close the evaluation environments, if any were made."""
+        if self._environment is not None:
+            self._environment.close()

@@ -1,0 +1,348 @@
+"""The one training loop. It knows phases, counters, rows and checkpoints, and no algorithm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from etude.compute.random_streams import RandomStreams
+from etude.orchestration.callbacks import Callback, Progress
+from etude.orchestration.counters import Cadence, Counters
+from etude.orchestration.evaluator import Evaluator
+from etude.orchestration.phase_scheduler import Action, PhaseScheduler
+from etude.workflows.base import HookResult, Workflow
+from etude.workflows.collector import Collector
+
+MONITOR = "eval/return_mean"
+Row = dict[str, float]
+
+
+class RowSink(Protocol):
+    """Where rows of metrics go."""
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Take rows in."""
+        ...
+
+
+class CheckpointWriter(Protocol):
+    """Where the run's state goes; returns the place it went to."""
+
+    def __call__(self, parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path: ...
+
+
+@dataclass(frozen=True)
+class Cadences:
+    """When things happen. Steps count while a phase collects, updates while it does not."""
+
+    log_steps: int
+    log_updates: int
+    evaluate_steps: int = 0
+    evaluate_updates: int = 0
+    evaluate_warmup: int = 0
+    save_steps: int = 0
+    save_updates: int = 0
+    save_minutes: float | None = None
+
+
+class Orchestrator:
+    """Runs hooks until the phases are over; evaluates, logs and saves at cycle boundaries."""
+
+    def __init__(
+        self,
+        *,
+        workflow: Workflow,
+        scheduler: PhaseScheduler,
+        collector: Collector | None,
+        buffers: dict[str, Any],
+        streams: RandomStreams,
+        cadences: Cadences,
+        evaluator: Evaluator | None = None,
+        callbacks: Sequence[Callback] = (),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.workflow, self.scheduler, self.collector, self.buffers = workflow, scheduler, collector, buffers
+        self.streams, self.evaluator, self.callbacks = streams, evaluator, tuple(callbacks)
+        self.counters = Counters()
+        self.last_evaluation: dict[str, float] = {}
+        self.best: float | None = None
+        self.stop_reason: str | None = None
+        self.timings: dict[str, float] = {}
+        self.elapsed_s = 0.0
+        self._origin = self._started = 0.0
+        self._last_evaluation_at: dict[str, int] | None = None
+        self._sink: RowSink | None = None
+        self._write_checkpoint: CheckpointWriter | None = None
+        self._run_dir: Path | None = None
+        self._clock = clock
+        self._save_seconds = None if cadences.save_minutes is None else cadences.save_minutes * 60
+        self._by_steps = {
+            "log": Cadence(cadences.log_steps),
+            "evaluate": Cadence(cadences.evaluate_steps, after=cadences.evaluate_warmup),
+            "save": Cadence(cadences.save_steps),
+        }
+        self._by_updates = {
+            "log": Cadence(cadences.log_updates),
+            "evaluate": Cadence(cadences.evaluate_updates),
+            "save": Cadence(cadences.save_updates),
+        }
+        self._watches_cycles = any(type(callback).on_cycle is not Callback.on_cycle for callback in self.callbacks)
+        self._interrupted: str | None = None
+        self._evaluation: dict[str, float] = {}  # since the last row
+        self._improved = False
+        self._saved_at: dict[str, int] | None = None
+        self._rate: float | None = None
+        self._mark = (0, 0.0)  # environment steps and seconds at the last row
+
+    def attach(self, *, sink: RowSink, write_checkpoint: CheckpointWriter, run_dir: Path) -> None:
+        """Say where rows and checkpoints go."""
+        self._sink, self._write_checkpoint, self._run_dir = sink, write_checkpoint, run_dir
+
+    # ---- the loop -----------------------------------------------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Train to the end, or until something asks to stop; returns why it ended."""
+        for _ in self.rows():
+            pass
+        return self.stop_reason or ""
+
+    def rows(self) -> Iterator[Row]:
+        """Train, yielding each row of metrics as it is logged: `for row in orchestrator.rows()`."""
+        self.stop_reason = self._interrupted = None
+        self._origin = self._clock() - self.elapsed_s
+        self._mark = (self.counters.env_steps, self.elapsed_s)
+        self.timings = {}
+        self._started = last_save = self._clock()
+        for callback in self.callbacks:
+            callback.on_start(self._progress())
+        if self.counters.cycles == 0 and self._saved_at is None:
+            self.save()
+        while self.stop_reason is None and self._run_cycle():
+            row = self._boundary_row()
+            if row is not None:
+                yield row
+            overdue = self._save_seconds is not None and self._clock() - last_save >= self._save_seconds
+            if overdue or self._is_due("save") or self._interrupted:
+                self.save()
+                last_save = self._clock()
+            elif self._improved:
+                self.save(policy_only=True)
+            if self._interrupted:
+                # Saved, and nothing else: no row and no evaluation, so that a stop leaves no trace in what follows.
+                self.stop_reason = self.stop_reason or self._interrupted
+                self._end()
+                return
+        self.stop_reason = self.stop_reason or "the budget is spent"
+        row = self._final_row()
+        if row is not None:
+            yield row
+        self.save()
+        self._end()
+
+    def interrupt(self, reason: str) -> None:
+        """Ask the loop to save and stop at the next cycle boundary; safe to call from a signal handler."""
+        self._interrupted = reason
+
+    def _run_cycle(self) -> bool:
+        """Run hooks to the end of a cycle; False once nothing is left to run."""
+        began = self.scheduler.cycles
+        while True:
+            action = self.scheduler.next_action(*self._limits())
+            if action is None or self.scheduler.cycles != began:
+                break  # hooks that were not due ended the cycle; the action found belongs to the next one
+            result = self._call(action)
+            self.scheduler.advance(action, result)
+            self.counters.decisions += result.decisions
+            self.counters.env_steps += result.env_steps
+            self.counters.updates += result.updates
+            if result.metrics:
+                self.workflow.metrics.add(result.metrics, group=action.hook)
+            if self.scheduler.cycles != began:
+                break
+        self.counters.cycles = self.scheduler.cycles
+        return self.scheduler.cycles != began
+
+    def _call(self, action: Action) -> HookResult:
+        if action.hook == "evaluate":
+            self._evaluate()
+            return HookResult()
+        with self._timed("update" if action.hook.startswith("update") else action.hook):
+            return getattr(self.workflow, action.hook)(self.scheduler.view(), action.count)
+
+    def _limits(self) -> tuple[int | None, int | None]:
+        """How far one call may go: to the next event, or a single cycle if a callback watches each of them."""
+        if self._watches_cycles:
+            return 0, 0
+        steps = [c.distance(self.counters.env_steps) for c in self._by_steps.values() if c.every]
+        updates = [c.distance(self.counters.updates) for c in self._by_updates.values() if c.every]
+        return min(steps, default=None), min(updates, default=None)  # type: ignore[type-var] # None only without `every`
+
+    # ---- rows, evaluations, saves -------------------------------------------------------------------------------------------
+
+    def _boundary_row(self) -> Row | None:
+        if self._watches_cycles:
+            self._ask(lambda callback: callback.on_cycle(self._progress()))
+        if self._is_due("evaluate"):
+            self._evaluate()
+        return self._log() if self._evaluation or self._is_due("log") else None
+
+    def _final_row(self) -> Row | None:
+        if self.evaluator is not None and self._last_evaluation_at != self._position():
+            self._evaluate()
+        return self._log() if self._evaluation or self._mark[0] != self.counters.env_steps else None
+
+    def _evaluate(self) -> None:
+        self._done("evaluate")
+        if self.evaluator is None:
+            return
+        with self._timed("evaluate"):
+            metrics = self.evaluator.evaluate(self.workflow.policy(), self.counters.env_steps, self.counters.updates)
+        value = metrics.get(MONITOR)
+        if value is not None and (self.best is None or value > self.best):
+            self.best, self._improved = value, True
+        if self.best is not None:
+            metrics["eval/return_best"] = self.best
+        self._last_evaluation_at = self._position()
+        self._evaluation = self.last_evaluation = metrics
+
+    def _log(self) -> Row:
+        with self._timed("log"):
+            self._done("log")
+            self._refresh_episodes()
+            row: Row = {**self.counters.as_dict(), **self.workflow.metrics.drain()}
+            row |= {f"hp/{name}": value for name, value in self.workflow.hyper_parameters().items()}
+            if self.collector is not None:
+                row |= self.collector.episodes.read()
+            row |= self._evaluation
+            row |= self._time_metrics()
+            self._evaluation = {}
+            if self._sink is not None:
+                self._sink.write([row])
+        self.scheduler.note_row(row)
+        self._ask(lambda callback: callback.on_row(self._progress(), row))
+        return row
+
+    def save(self, *, policy_only: bool = False) -> None:
+        """Write a checkpoint of the whole run, or of the policy alone; never changes the run."""
+        if self._write_checkpoint is None or (self._saved_at == self._position() and not self._improved):
+            return
+        with self._timed("save"):
+            self._refresh_episodes()
+            self.elapsed_s = self._clock() - self._origin
+            parts: dict[str, Any] = {"policy": self.workflow.policy().state_dict()}
+            if not policy_only:
+                parts |= self.state_dict()
+                self._saved_at = self._position()
+                self._done("save")
+            metadata = {"phase": self.scheduler.current_phase.name, "metrics": self.last_evaluation, "best": self.best}
+            path = self._write_checkpoint(parts, self.counters.as_dict(), metadata, best=self._improved)
+            self._improved = False
+        for callback in self.callbacks:
+            callback.on_checkpoint(self._progress(), path)
+
+    def _end(self) -> None:
+        self.elapsed_s = self._clock() - self._origin
+        for callback in self.callbacks:
+            callback.on_end(self._progress(), self.stop_reason or "")
+
+    def _ask(self, event: Callable[[Callback], str | None]) -> None:
+        for callback in self.callbacks:
+            reason = event(callback)
+            if reason and self.stop_reason is None:
+                self.stop_reason = reason
+
+    def _is_due(self, what: str) -> bool:
+        return self._by_steps[what].is_due(self.counters.env_steps) or (
+            not self._collects() and self._by_updates[what].is_due(self.counters.updates)
+        )
+
+    def _done(self, what: str) -> None:
+        self._by_steps[what].done(self.counters.env_steps)
+        self._by_updates[what].done(self.counters.updates)
+
+    def _collects(self) -> bool:
+        return any(hook.name == "collect" for hook in self.scheduler.current_phase.hooks)
+
+    def _position(self) -> dict[str, int]:
+        return {key: value for key, value in self.counters.as_dict().items() if key != "episodes"}
+
+    def _progress(self) -> Progress:
+        name = self.scheduler.current_phase.name
+        return Progress(self.counters.as_dict(), name, self.scheduler.total_steps, self._run_dir)
+
+    def _refresh_episodes(self) -> None:
+        if self.collector is not None:
+            self.counters.episodes = self.collector.episodes.finished
+
+    # ---- time ---------------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _timed(self, share: str) -> Iterator[None]:
+        started = self._clock()
+        try:
+            yield
+        finally:
+            self.timings[share] = self.timings.get(share, 0.0) + self._clock() - started
+
+    def _time_metrics(self) -> Row:
+        self.elapsed_s = now = self._clock() - self._origin
+        steps, then = self._mark
+        metrics: Row = {"time/elapsed_s": now}
+        if now > then and self.counters.env_steps > steps:
+            rate = (self.counters.env_steps - steps) / (now - then)
+            self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
+            metrics["time/steps_per_second"] = rate
+            metrics["time/eta_s"] = max(0, self.scheduler.total_steps - self.counters.env_steps) / self._rate
+            self._mark = (self.counters.env_steps, now)
+        wall = self._clock() - self._started
+        return metrics | {f"time/share/{name}": spent / wall for name, spent in self.timings.items() if wall > 0}
+
+    # ---- state --------------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole run: what every process shares, and what is this process's own."""
+        shared = {
+            "workflow": self.workflow.state_dict(),
+            "counters": self.counters.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "callbacks": [callback.state_dict() for callback in self.callbacks],
+            "cadences": {
+                kind: {name: cadence.state_dict() for name, cadence in grid.items()}
+                for kind, grid in (("steps", self._by_steps), ("updates", self._by_updates))
+            },
+            "evaluation": {"last": self.last_evaluation, "at": self._last_evaluation_at, "best": self.best},
+            "elapsed_s": self.elapsed_s,
+        }
+        own = {
+            "collector": None if self.collector is None else self.collector.state_dict(),
+            "buffers": {name: buffer.state_dict() for name, buffer in self.buffers.items()},
+            "streams": self.streams.state_dict(),
+        }
+        return {"shared": shared, "rank/0": own}
+
+    def load_state_dict(self, state: dict[str, Any]) -> list[str]:
+        """Continue the run that was saved; returns what could not be continued exactly, one line each."""
+        shared, own = state["shared"], state["rank/0"]
+        self.workflow.load_state_dict(shared["workflow"])
+        self.counters.load_state_dict(shared["counters"])
+        self.scheduler.load_state_dict(shared["scheduler"])
+        for callback, saved in zip(self.callbacks, shared["callbacks"], strict=True):
+            callback.load_state_dict(saved)
+        for kind, grid in (("steps", self._by_steps), ("updates", self._by_updates)):
+            for name, cadence in grid.items():
+                cadence.load_state_dict(shared["cadences"][kind][name])
+        self.last_evaluation, self.best = shared["evaluation"]["last"], shared["evaluation"]["best"]
+        self._last_evaluation_at = shared["evaluation"]["at"]
+        self.elapsed_s = shared["elapsed_s"]
+        note = None
+        if self.collector is not None:
+            note = self.collector.load_state_dict(own["collector"])
+        for name, buffer in self.buffers.items():
+            buffer.load_state_dict(own["buffers"][name])
+        self.streams.load_state_dict(own["streams"])
+        self._saved_at = self._position()
+        return [note] if note else []

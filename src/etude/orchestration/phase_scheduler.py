@@ -1,0 +1,221 @@
+"""Which hook runs next: a state machine over the phases of a curriculum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from etude.config.phases import HookSpec, PhaseSpec
+from etude.errors import EtudeError
+from etude.workflows.base import HookResult, Phase
+
+
+class Action(NamedTuple):
+    """A hook to call, and how many units of work to ask of it."""
+
+    hook: str
+    count: int
+    cycles: int = 1
+    """How many cycles this call completes, where several were merged into one (the chunk law allows it)."""
+
+
+class PhaseScheduler:
+    """Walks through phases, cycles and hooks. Its state says exactly where, down to half a hook."""
+
+    def __init__(self, phases: Sequence[PhaseSpec], *, total_steps: int, steps_per_count: int) -> None:
+        self.phases = tuple(phases)
+        self.total_steps = total_steps
+        self._steps_per_count = steps_per_count  # environment steps of one vector step
+        self._index = 0
+        self._hook = 0
+        self._units = 0  # of the current hook, done already
+        self._env_steps = 0  # of the whole run
+        self._steps = self._decisions = self._updates = self._cycles = 0  # of this phase
+        self._worked = False  # anything in this cycle
+        self._until_met = False
+        self.cycles = 0
+        """Cycles completed in the whole run."""
+        self._granted: dict[int, int] = {}  # units given to each ratio hook of this phase, done or forgiven
+        self._enter_phase(0)
+
+    # ---- where it stands ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the last phase is over."""
+        return self._index >= len(self.phases)
+
+    @property
+    def current_phase(self) -> PhaseSpec:
+        """The phase that the next action belongs to."""
+        return self.phases[min(self._index, len(self.phases) - 1)]
+
+    def view(self) -> Phase:
+        """Return the current phase as a hook sees it."""
+        spec = self.current_phase
+        return Phase(
+            name=spec.name,
+            type=spec.type,
+            buffer=spec.buffer,
+            extra=spec.extra,
+            steps_done=self._steps,
+            updates_done=self._updates,
+            cycles_done=self._cycles,
+            progress=self._progress(spec),
+            env_steps=self._env_steps,
+            total_steps=self.total_steps,
+        )
+
+    # ---- moving on --------------------------------------------------------------------------------------------------------
+
+    def next_action(self, limit_steps: int | None = None, limit_updates: int | None = None) -> Action | None:
+        """Return the next call, or None when the run is over.
+
+        A phase with a single hook is asked for many cycles at once, up to the limits (the next evaluation, save or row).
+        """
+        while not self.is_finished:
+            spec = self.current_phase.hooks[self._hook]
+            count = self._due(spec)
+            if spec.name == "collect":
+                count = min(count, self._room())
+                if count == 0 and self._budget_left() == 0:
+                    # The budget ran out between two collects: this phase is over, and where it stands is kept.
+                    if self._index == len(self.phases) - 1:
+                        self._index = len(self.phases)
+                    else:
+                        self._enter_phase(self._index + 1)
+                    continue
+            if count == 0:
+                self._finish_hook()
+                continue
+            return Action(spec.name, *self._merge(spec, count, limit_steps, limit_updates))
+        return None
+
+    def advance(self, action: Action, result: HookResult) -> None:
+        """Take in what a call did."""
+        spec = self.current_phase.hooks[self._hook]
+        self._env_steps += result.env_steps
+        self._steps += result.env_steps
+        self._decisions += result.decisions
+        self._updates += result.updates
+        self._worked = self._worked or not result.is_empty or spec.name == "evaluate"
+        if spec.ratio is not None:
+            self._granted[self._hook] = self._granted.get(self._hook, 0) + action.count
+        self._units += action.count
+        self._cycles += action.cycles - 1
+        self.cycles += action.cycles - 1
+        # A buffer that fills up ends a collect early; a budget that ends amid one leaves it half done.
+        cut_short = spec.name == "collect" and result.env_steps < action.count * self._steps_per_count
+        if spec.ratio is not None or self._units >= spec.count * action.cycles or cut_short or self._phase_steps_left() == 0:
+            self._finish_hook()
+
+    def note_row(self, row: dict[str, float]) -> None:
+        """Take in a logged row, for a phase that ends when a metric passes a bound."""
+        until = self.current_phase.until
+        if until is not None and until.metric in row and until.met(row[until.metric]):
+            self._until_met = True
+            if self._hook == 0 and self._units == 0 and not self.is_finished:
+                self._enter_phase(self._index + 1)
+
+    # ---- inside -----------------------------------------------------------------------------------------------------------
+
+    def _due(self, spec: HookSpec) -> int:
+        if spec.ratio is not None:
+            done = self._decisions if spec.per == "decisions" else self._steps
+            return int(spec.ratio * done) - self._granted.get(self._hook, 0)
+        return spec.count - self._units if self._cycles % spec.every == 0 else 0
+
+    def _merge(self, spec: HookSpec, count: int, limit_steps: int | None, limit_updates: int | None) -> tuple[int, int]:
+        phase = self.current_phase
+        alone = len(phase.hooks) == 1 and spec.ratio is None and spec.every == 1 and spec.name != "evaluate"
+        if not alone or count < spec.count or phase.until is not None:
+            return count, 1
+        if spec.name == "collect":
+            cycles = self._room() // spec.count
+            if limit_steps is not None:
+                cycles = min(cycles, limit_steps // (spec.count * self._steps_per_count))
+        else:
+            left = [n for n in (limit_updates, self._updates_left()) if n is not None]
+            cycles = min(left) // spec.count if left else 1
+        if phase.duration_cycles is not None:
+            cycles = min(cycles, phase.duration_cycles - self._cycles)
+        return count * max(1, cycles), max(1, cycles)
+
+    def _room(self) -> int:
+        """How many vector steps may still be taken in this phase and this run."""
+        left = [n for n in (self._budget_left(), self._phase_steps_left()) if n is not None]
+        return -(-min(left) // self._steps_per_count)
+
+    def _budget_left(self) -> int:
+        return max(0, self.total_steps - self._env_steps)
+
+    def _phase_steps_left(self) -> int | None:
+        duration = self.current_phase.duration_steps
+        return None if duration is None else max(0, duration - self._steps)
+
+    def _updates_left(self) -> int | None:
+        duration = self.current_phase.duration_updates
+        return None if duration is None else max(0, duration - self._updates)
+
+    def _finish_hook(self) -> None:
+        self._hook += 1
+        self._units = 0
+        if self._hook < len(self.current_phase.hooks):
+            return
+        self._hook = 0
+        self._cycles += 1
+        self.cycles += 1
+        if not self._worked:
+            raise EtudeError(self._idle_message())
+        self._worked = False
+        if self._phase_is_over():
+            self._enter_phase(self._index + 1)
+
+    def _phase_is_over(self) -> bool:
+        phase = self.current_phase
+        collects = any(hook.name == "collect" for hook in phase.hooks)
+        return (
+            self._until_met
+            or self._phase_steps_left() == 0
+            or self._updates_left() == 0
+            or (phase.duration_cycles is not None and self._cycles >= phase.duration_cycles)
+            or (collects and self._budget_left() == 0)
+        )
+
+    def _enter_phase(self, index: int) -> None:
+        self._index = index
+        self._hook = self._units = 0
+        self._steps = self._decisions = self._updates = self._cycles = 0
+        self._worked = self._until_met = False
+        self._granted = {}
+
+    def _progress(self, spec: PhaseSpec) -> float:
+        pairs = ((self._steps, spec.duration_steps), (self._updates, spec.duration_updates), (self._cycles, spec.duration_cycles))
+        parts = [done / duration for done, duration in pairs if duration]
+        if not parts:
+            parts = [self._env_steps / self.total_steps]
+        return min(1.0, max(parts))
+
+    def _idle_message(self) -> str:
+        phase = self.current_phase
+        hooks = ", ".join(hook.name for hook in phase.hooks)
+        if phase.type == "offline":
+            return f"phase '{phase.name}' is offline and its buffer holds too little to learn from; collect in a phase before it"
+        return f"phase '{phase.name}' did nothing in a whole cycle ({hooks}); does it collect into the buffer it learns from?"
+
+    # ---- state ------------------------------------------------------------------------------------------------------------
+
+    _SCALARS = ("cycles", "_index", "_hook", "_units", "_env_steps", "_steps", "_decisions", "_updates", "_cycles", "_worked", "_until_met")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where it stands."""
+        state = {name.lstrip("_"): getattr(self, name) for name in self._SCALARS}
+        return {**state, "granted": dict(self._granted), "phases": len(self.phases)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; a budget that was raised since lets the last phase go on too."""
+        for name in self._SCALARS:
+            setattr(self, name, state[name.lstrip("_")])
+        self._granted = {int(hook): granted for hook, granted in state["granted"].items()}
+        if self.is_finished and self._budget_left() > 0 and not self.phases[-1].is_bounded:
+            self._index = len(self.phases) - 1

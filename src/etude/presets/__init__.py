@@ -1,0 +1,1 @@
+"""Shipped settings, as YAML: experiments, and environments with their tuned variants."""

@@ -1,0 +1,100 @@
+"""Writing so that a crash, a full disk or a power cut leaves either the old file or the new one, never half."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import secrets
+from pathlib import Path
+
+# What a crash can leave behind: hidden files with this ending, safe to delete.
+LEFTOVER_SUFFIX = ".tmp"
+_LONGEST_NAME = 255
+
+
+def write_bytes_atomic(path: Path, data: bytes) -> None:
+    """Replace the file at `path` with `data`, on the disk before this returns."""
+    temporary = _beside(path)
+    try:
+        # Not tempfile: its 0600 would hide the run from the colleagues that the umask lets in.
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_directory(path.parent)
+
+
+def write_text_atomic(path: Path, text: str) -> None:
+    """Replace the file at `path` with `text` in UTF-8, on the disk before this returns."""
+    write_bytes_atomic(path, text.encode())
+
+
+def write_json_atomic(path: Path, value: object) -> None:
+    """Replace the file at `path` with `value` as indented JSON; NaN and infinities become null."""
+    write_text_atomic(path, json.dumps(_standard_json(value), indent=2) + "\n")
+
+
+def fsync_directory(directory: Path) -> None:
+    """Make renames and new names in `directory` survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network and FUSE file systems have no fsync for folders; they order renames themselves.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def replace_link(link: Path, target_name: str) -> None:
+    """Point `link` at its neighbour `target_name` in one step; a text file where links are not supported."""
+    temporary = _beside(link)
+    try:
+        os.symlink(target_name, temporary)
+    except (OSError, NotImplementedError):
+        write_text_atomic(link, target_name + "\n")
+        return
+    try:
+        os.replace(temporary, link)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_directory(link.parent)
+
+
+def read_link(link: Path) -> str | None:
+    """Return the neighbour's name that `link` points at, or None when there is no such link."""
+    try:
+        if link.is_symlink():
+            name = os.readlink(link)
+        elif link.is_file():
+            with open(link, "rb") as file:
+                name = file.read(_LONGEST_NAME + 2).decode().strip()
+        else:
+            return None
+    except (OSError, UnicodeDecodeError):
+        return None
+    # A link that leads out of its folder is not one of ours.
+    is_plain = name not in ("", ".", "..") and len(name) <= _LONGEST_NAME and not set(name) & set("/\\\0\n")
+    return name if is_plain else None
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(6)}{LEFTOVER_SUFFIX}")
+
+
+def _standard_json(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _standard_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_standard_json(item) for item in value]
+    return value

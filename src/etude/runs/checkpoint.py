@@ -1,0 +1,196 @@
+"""The checkpoints of a run: saved whole or not at all, found by what their manifests say, thinned out by age."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from etude.errors import CheckpointError, UserError, did_you_mean
+from etude.runs.atomic import LEFTOVER_SUFFIX, fsync_directory, read_link, replace_link
+from etude.runs.manifest import MANIFEST_NAME, Manifest
+from etude.runs.part_files import write_file, write_parts
+from etude.runs.saved_checkpoint import Checkpoint
+from etude.runs.state_tree import TreeEncoder
+
+__all__ = ["Checkpoint", "CheckpointStore"]
+
+_NAME = re.compile(r"(\d{6,})-\d+-\d+")
+_SAVING, _DELETING = ".saving-", ".deleting-"
+
+
+class CheckpointStore:
+    """A folder of checkpoints that keeps the newest `keep` full ones, and always `last` and `best`."""
+
+    def __init__(self, directory: Path, keep: int) -> None:
+        if keep < 1:
+            raise UserError(f"checkpoints to keep={keep}: must be at least 1")
+        self.directory = directory
+        self.keep = keep
+
+    def save(
+        self,
+        parts: Mapping[str, object],
+        *,
+        counters: Mapping[str, int],
+        metadata: Mapping[str, object],
+        last: bool = True,
+        best: bool = False,
+    ) -> Checkpoint:
+        """Write a new checkpoint, on the disk before this returns; on failure the earlier ones are untouched.
+
+        A tensor in several parts is stored in the first of them, so `policy` comes first to stay loadable on its own.
+        `last` only ever points at a full checkpoint, one with more than a policy.
+        """
+        encoder = TreeEncoder()
+        encoded = {part: encoder.encode(part, state) for part, state in parts.items()}
+        # Its own encoder: a reference from the manifest into a part is no more allowed than a tensor of its own.
+        described, tensors = TreeEncoder().encode("metadata", dict(metadata))
+        if tensors:
+            raise TypeError(f"metadata {next(iter(tensors))}: a tensor can't be stored in a manifest")
+        sequence = max((_sequence(path) for path in self._folders()), default=-1) + 1
+        name = f"{sequence:06d}-{counters['env_steps']}-{counters['updates']}"
+        kind = "full" if set(parts) - {"policy"} else "policy"
+        temporary = self.directory / f"{_SAVING}{name}"
+        try:
+            self._remove_leftovers()
+            files = write_parts(temporary, encoded)
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            manifest = Manifest(sequence, kind, dict(counters), described, best, created, files)
+            write_file(temporary / MANIFEST_NAME, manifest.to_bytes())
+            fsync_directory(temporary)
+            os.rename(temporary, self.directory / name)
+            fsync_directory(self.directory)
+            if last and kind == "full":
+                replace_link(self.directory / "last", name)
+            if best:
+                replace_link(self.directory / "best", name)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint {name} could not be saved in {self.directory}: {error.strerror or error}; "
+                "earlier checkpoints are untouched"
+            ) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        self._thin_out(newest=name)
+        return Checkpoint.open(self.directory / name)
+
+    def list(self) -> list[Checkpoint]:
+        """Every checkpoint, oldest first; one that can't be read has ``kind="damaged"`` and says why."""
+        found = []
+        for path in self._folders():
+            try:
+                found.append(Checkpoint.open(path))
+            except CheckpointError as error:
+                blank = Checkpoint(path, path.name, _sequence(path), "damaged", {}, {}, "", False, damage=str(error))
+                found.append(blank)
+        found.sort(key=lambda checkpoint: checkpoint.sequence)
+        best = self._best_name(found)
+        return [replace(checkpoint, is_best=checkpoint.name == best) for checkpoint in found]
+
+    def find(self, selector: str) -> Checkpoint:
+        """Find a checkpoint by ``last``, ``best``, its sequence, its env_steps or its folder's name."""
+        found = self.list()
+        full = [checkpoint for checkpoint in found if checkpoint.kind == "full"]
+        if selector in ("last", "latest"):
+            matches = full
+        elif selector == "best":
+            matches = [checkpoint for checkpoint in found if checkpoint.is_best]
+        else:
+            matches = _matching(selector, found)
+        if matches:
+            # Two saves at the same env_steps: the newer, and rather one that training can continue from.
+            return max(matches, key=lambda checkpoint: (checkpoint.kind == "full", checkpoint.sequence))
+        names = [checkpoint.name for checkpoint in found]
+        shown = ", ".join(names[-8:]) or "no checkpoints"
+        hint = did_you_mean(selector, ["last", "latest", "best", *names])
+        raise UserError(f"checkpoint '{selector}' not found in {self.directory}, which has {shown}{hint}")
+
+    def newest_whole(self) -> Checkpoint:
+        """The newest checkpoint to continue from, verified; a damaged one is an error that offers the one before."""
+        candidates = [checkpoint for checkpoint in reversed(self.list()) if checkpoint.kind != "policy"]
+        if not candidates:
+            raise CheckpointError(f"{self.directory} has no checkpoint to continue from")
+        try:
+            candidates[0].verify()
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; {_offer(candidates[1:])}") from error
+        return candidates[0]
+
+    def mark_best(self, checkpoint: Checkpoint) -> None:
+        """Point `best` at a checkpoint that exists already.
+
+        The link decides which one is best. A manifest is never rewritten: its `is_best` says what was so when it was
+        saved, and only counts where there is no link.
+        """
+        if checkpoint.name not in [path.name for path in self._folders()]:
+            raise UserError(f"checkpoint {checkpoint.name} is not in {self.directory}")
+        replace_link(self.directory / "best", checkpoint.name)
+
+    def _folders(self) -> list[Path]:
+        try:
+            entries = list(self.directory.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CheckpointError(f"{self.directory}: {error.strerror or error}") from error
+        return [path for path in entries if _NAME.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
+
+    def _best_name(self, found: list[Checkpoint]) -> str | None:
+        linked = read_link(self.directory / "best")
+        if any(checkpoint.name == linked for checkpoint in found):
+            return linked
+        return max((checkpoint.name for checkpoint in found if checkpoint.is_best), default=None)
+
+    def _thin_out(self, newest: str) -> None:
+        found = self.list()
+        full = [checkpoint.name for checkpoint in found if checkpoint.kind == "full"]
+        kept = {newest, *full[-self.keep :], read_link(self.directory / "last"), self._best_name(found)}
+        for checkpoint in found:
+            # What can't be read stays: it may be a newer format's, and a person should decide.
+            if checkpoint.name not in kept and checkpoint.kind != "damaged":
+                doomed = self.directory / f"{_DELETING}{checkpoint.name}"
+                # The save has succeeded; what can't be deleted now is tried again at the next one.
+                with contextlib.suppress(OSError):
+                    os.rename(checkpoint.path, doomed)
+                    shutil.rmtree(doomed)
+
+    def _remove_leftovers(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for path in self.directory.iterdir():
+            if path.name.startswith((_SAVING, _DELETING)):
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name.startswith(".") and path.name.endswith(LEFTOVER_SUFFIX):
+                path.unlink(missing_ok=True)
+
+
+def _sequence(path: Path) -> int:
+    return int(path.name.split("-")[0])
+
+
+def _matching(selector: str, found: list[Checkpoint]) -> list[Checkpoint]:
+    if not (selector.isascii() and selector.isdigit()):
+        return [checkpoint for checkpoint in found if checkpoint.name == selector]
+    # As printed (000004) it is a sequence; any other number is env_steps first, because that is what plots show.
+    number = selector.lstrip("0") or "0"
+    return (
+        [checkpoint for checkpoint in found if checkpoint.name.split("-")[0] == selector]
+        or [checkpoint for checkpoint in found if checkpoint.name.split("-")[1] == number]
+        or [checkpoint for checkpoint in found if str(checkpoint.sequence) == number]
+    )
+
+
+def _offer(older: list[Checkpoint]) -> str:
+    for distance, checkpoint in enumerate(older):
+        try:
+            checkpoint.verify()
+        except CheckpointError:
+            continue
+        which = "the one before it is whole" if distance == 0 else "the newest whole one"
+        return f"{which}: --checkpoint {checkpoint.name.split('-')[0]}"
+    return "there is no other whole one to go back to"

@@ -1,0 +1,35 @@
+"""One process at a time: a file lock that the system releases when its owner dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from etude.errors import UserError
+
+
+@contextlib.contextmanager
+def exclusive_lock(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock at `path`; UserError naming the owner's pid when another process has it."""
+    try:
+        # Never truncated by opening and never deleted: both would race with the owner.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise UserError(f"{what} can't be locked: {path}: {error.strerror}") from error
+    with open(descriptor, "r+b", buffering=0) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = file.read(32).decode(errors="replace").strip() or "unknown"
+            raise UserError(f"{what} is in use by process {owner}; wait for it to end, or stop it") from None
+        except OSError as error:
+            raise UserError(f"{what} can't be locked: {path}: {error.strerror}") from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n".encode())
+        try:
+            yield
+        finally:
+            file.truncate(0)

@@ -1,0 +1,165 @@
+"""A checkpoint's manifest: what it holds, and the size and hash of every file, written last.
+
+A checkpoint can come from a stranger, so nothing here follows a link, leaves the folder or reads without a limit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from etude.errors import CheckpointError
+
+FORMAT = 1
+# Format n to the manifest of format n + 1.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+MANIFEST_NAME = "manifest.json"
+MAX_JSON = 64 * 2**20
+
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """What a file must look like to be the one that was saved."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of ``manifest.json``; `metadata` is still encoded as a state tree."""
+
+    sequence: int
+    kind: str
+    counters: Mapping[str, int]
+    metadata: object
+    is_best: bool
+    created: str
+    files: Mapping[str, FileRecord]
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as JSON with a checksum of itself."""
+        content = {"format": FORMAT, **asdict(self)}
+        return json.dumps({**content, "checksum": _checksum(content)}, indent=1).encode()
+
+
+def damaged(directory: Path, file: str, reason: str) -> CheckpointError:
+    """The error for a checkpoint that is not what was saved."""
+    return CheckpointError(f"checkpoint {directory.name} is damaged: {file}: {reason}")
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read and check ``manifest.json``; the files it names are not opened."""
+    content = read_json(directory, MANIFEST_NAME)
+    if not isinstance(content, dict):
+        raise damaged(directory, MANIFEST_NAME, "not a manifest")
+    version = content.get("format")
+    if type(version) is not int or version < 1:
+        raise damaged(directory, MANIFEST_NAME, f"format {str(version)[:40]} is not a version")
+    if version > FORMAT:
+        raise CheckpointError(
+            f"checkpoint {directory.name} was written by a newer Etude "
+            f"(format {str(version)[:40]}, this one reads up to {FORMAT}); upgrade Etude to use it"
+        )
+    checksum = content.pop("checksum", None)
+    if checksum != _checksum(content):
+        raise damaged(directory, MANIFEST_NAME, "checksum differs")
+    try:
+        while version < FORMAT:
+            content = MIGRATIONS[version](content)
+            version += 1
+        return _parse(content)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"{error.args[0] if error.args else error}"
+        raise damaged(directory, MANIFEST_NAME, f"bad or missing {reason[:120]}") from error
+
+
+def read_json(directory: Path, relative: str) -> object:
+    """Parse a JSON file of the checkpoint, whatever a stranger put there."""
+    path = inside(directory, relative)
+    size = path.stat().st_size
+    if size > MAX_JSON:
+        raise damaged(directory, relative, f"{size} bytes, more than the {MAX_JSON} allowed")
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise damaged(directory, relative, "nested too deeply") from error
+    except (ValueError, OSError) as error:
+        raise damaged(directory, relative, f"not JSON ({str(error)[:120]})") from error
+
+
+def inside(directory: Path, relative: str) -> Path:
+    """Return the path of a regular file inside `directory` that is reached without any link."""
+    if not _PLAIN_PATH.fullmatch(relative):
+        raise damaged(directory, relative[:120], "not a plain path inside the checkpoint")
+    path, mode = directory, 0
+    for step in relative.split("/"):
+        path = path / step
+        try:
+            mode = path.lstat().st_mode
+        except OSError as error:
+            reason = "missing" if isinstance(error, FileNotFoundError) else str(error)
+            raise damaged(directory, relative, reason) from error
+        if stat.S_ISLNK(mode):
+            raise damaged(directory, relative, "is or passes through a link, which is never followed")
+    if not stat.S_ISREG(mode):
+        raise damaged(directory, relative, "not a regular file")
+    return path
+
+
+def check_file(directory: Path, relative: str, record: FileRecord) -> Path:
+    """Return the file's path once its size and hash are those of the manifest."""
+    path = inside(directory, relative)
+    size = path.stat().st_size
+    if size != record.size:
+        raise damaged(directory, relative, f"{size} bytes instead of {record.size}")
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise damaged(directory, relative, str(error)) from error
+    if digest != record.sha256:
+        raise damaged(directory, relative, "hash differs")
+    return path
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _parse(content: dict[str, Any]) -> Manifest:
+    def expect(key: str, kind: type) -> Any:
+        if type(content[key]) is not kind:
+            raise ValueError(f"{key}={str(content[key])[:60]}")
+        return content[key]
+
+    kind, counters = expect("kind", str), expect("counters", dict)
+    if kind not in ("full", "policy"):
+        raise ValueError(f"kind={kind[:60]}")
+    if any(type(count) is not int for count in counters.values()):
+        raise ValueError("counters")
+    files = {}
+    for path, record in expect("files", dict).items():
+        if not _PLAIN_PATH.fullmatch(path):
+            raise ValueError(f"path {path[:60]!r}: not a plain path inside the checkpoint")
+        files[path] = FileRecord(record["sha256"], record["size"])
+        if type(record["size"]) is not int or not _SHA256.fullmatch(record["sha256"]):
+            raise ValueError(f"record of {path[:60]}")
+    return Manifest(
+        sequence=expect("sequence", int),
+        kind=kind,
+        counters=counters,
+        metadata=expect("metadata", dict),
+        is_best=expect("is_best", bool),
+        created=expect("created", str),
+        files=files,
+    )

@@ -1,0 +1,117 @@
+"""Where a run came from: the command, the machine, the packages and the exact code."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from etude.runs.atomic import write_json_atomic
+from etude.runs.source_state import capture_source
+
+_COMPARED_PACKAGES = ("torch", "numpy", "gymnasium", "etude")
+_log = logging.getLogger(__name__)
+
+
+def capture(directory: Path, *, cwd: Path, command: list[str], ignore: Sequence[Path]) -> None:
+    """Write ``provenance/`` into the run `directory`; what can't be found out is noted there, never raised.
+
+    `ignore` are folders whose untracked files are not part of the code, such as the runs themselves. Environment
+    variables are not stored: they hold secrets.
+    """
+    folder = directory / "provenance"
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    sources: dict[str, Callable[[], object]] = {
+        "command.json": lambda: {"argv": command, "cwd": cwd.name, "started": started},
+        "environment.json": _environment,
+        "git.json": lambda: capture_source(folder, cwd=cwd, ignore=ignore),
+    }
+    for name, collect in sources.items():
+        try:
+            folder.mkdir(exist_ok=True)
+            write_json_atomic(folder / name, _collected(collect))
+        except OSError as error:
+            _log.warning("provenance/%s of %s could not be written: %s", name, directory, error)
+
+
+def _collected(collect: Callable[[], object]) -> object:
+    try:
+        return collect()
+    except Exception as error:  # noqa: BLE001 - a run is worth more than its papers
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def fingerprint() -> dict[str, object]:
+    """What must be equal for a resumed run to be bit-identical."""
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpu": _cpu_model(),
+        "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+        "packages": {name: _version(name) for name in _COMPARED_PACKAGES},
+    }
+
+
+def _environment() -> dict[str, object]:
+    return {
+        "python": sys.version,
+        "executable": Path(sys.executable).name,
+        "os": platform.platform(),
+        "machine": platform.machine(),
+        "cpu": {"model": _cpu_model(), "count": os.cpu_count()},
+        "torch": {
+            "version": str(torch.__version__),
+            "cuda": torch.version.cuda,
+            "threads": torch.get_num_threads(),
+            "interop_threads": torch.get_num_interop_threads(),
+            "build": torch.__config__.show(),
+        },
+        "gpus": _gpus(),
+        "packages": _packages(),
+    }
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.lower().startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _gpus() -> object:
+    try:
+        if not torch.cuda.is_available():
+            return []
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    except RuntimeError as error:  # a driver that is there but broken
+        return {"error": str(error)}
+    driver = None
+    with contextlib.suppress(OSError):
+        driver = Path("/proc/driver/nvidia/version").read_text(errors="replace").splitlines()[0]
+    return [{"name": name, "driver": driver} for name in names]
+
+
+def _packages() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        # A half-removed package has metadata without a name.
+        with contextlib.suppress(KeyError, TypeError, OSError):
+            found[distribution.metadata["Name"]] = distribution.version
+    return dict(sorted((name, version) for name, version in found.items() if name))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,185 @@
+"""A run directory: everything one training run leaves behind, under one id."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etude.errors import UserError
+from etude.runs.atomic import replace_link, write_json_atomic, write_text_atomic
+from etude.runs.layout import RunLayout
+from etude.runs.lock import exclusive_lock
+from etude.runs.process import is_alive, this_process
+
+if TYPE_CHECKING:
+    from etude.runs.checkpoint import CheckpointStore
+
+VERSION = 1
+STATUSES = ("created", "running", "finished", "stopped", "interrupted", "failed")
+LAST_LINK = "@last"
+_LONGEST_NAME = 80
+_MAX_RECORD = 2**20
+
+
+class Run(RunLayout):
+    """A run on disk; `id` is the folder's name and names the run everywhere."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.id = path.name
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        *,
+        name: str,
+        config_yaml: str,
+        resolved_yaml: str,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+    ) -> Run:
+        """Make a new run directory under `root`, with what was asked and what it resolved to."""
+        now = datetime.now(UTC)
+        safe_name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_LONGEST_NAME].strip("-.") or "run"
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            run = cls(_new_directory(root, f"{now.astimezone():%Y%m%d-%H%M%S}-{safe_name}"))
+            for folder in (run.checkpoints_path, run.logs, run.videos):
+                folder.mkdir()
+            write_text_atomic(run.config_path, config_yaml)
+            write_text_atomic(run.resolved_path, resolved_yaml)
+            record = {
+                "version": VERSION,
+                "id": run.id,
+                "name": name,
+                "created": now.isoformat(),
+                "status": "running",
+                **this_process(),
+                "group": group,
+                "tags": list(tags),
+            }
+            # Last: a folder without run.json is not a run yet.
+            write_json_atomic(run.record_path, record)
+            replace_link(root / LAST_LINK, run.id)
+        except OSError as error:
+            raise UserError(f"can't create a run in {root}: {error.strerror or error}") from error
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """Open the run directory at `path`; UserError when it is not one."""
+        # Resolved, so that a link or `.` gives the real id.
+        run = cls(path.resolve())
+        _ = run.record
+        return run
+
+    @classmethod
+    def list(cls, root: Path) -> list[Run]:
+        """Every run under `root`, newest first; folders that are not runs are ignored."""
+        found: list[tuple[str, str, Run]] = []
+        for path in _folders(root):
+            try:
+                run = cls(path)
+                found.append((str(run.record.get("created", "")), run.id, run))
+            except UserError:
+                continue
+        return [run for _, _, run in sorted(found, key=lambda entry: entry[:2], reverse=True)]
+
+    @classmethod
+    def resolve(cls, selector: str, root: Path) -> Run:
+        """Find a run by ``@last``, ``@best``, its id, a unique prefix of it, or a path to it or to its checkpoint."""
+        from etude.runs.run_selection import select_run
+
+        return select_run(selector, root).run
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What ``run.json`` says now."""
+        record = _read_json_object(self.record_path)
+        if record is None:
+            raise UserError(f"{self.path}: not a run directory (no run.json)")
+        if not isinstance(record.get("version"), int):
+            raise UserError(f"{self.record_path}: not of a run (no version)")
+        if record["version"] > VERSION:
+            raise UserError(f"run {self.id} was written by a newer Etude; upgrade Etude to use it")
+        return record
+
+    @property
+    def status(self) -> str:
+        """One of STATUSES, or ``crashed`` when it should be running and its process is gone."""
+        record = self.record
+        status = str(record.get("status"))
+        return "crashed" if status == "running" and not is_alive(record) else status
+
+    def update_status(self, **fields: object) -> None:
+        """Change fields of ``run.json``; a status of ``running`` also makes this process the owner."""
+        status = fields.get("status")
+        if status is not None and status not in STATUSES:
+            raise ValueError(f"status={status!r}: one of {', '.join(STATUSES)}")
+        owner = this_process() if status == "running" else {}
+        write_json_atomic(self.record_path, {**self.record, **owner, **fields})
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The results so far, from ``summary.json``; empty when there are none yet."""
+        return _read_json_object(self.summary_path) or {}
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Replace ``summary.json``; NaN and infinities become null."""
+        write_json_atomic(self.summary_path, summary)
+
+    def checkpoints(self, keep: int = 1) -> CheckpointStore:
+        """The run's checkpoints; `keep` only matters to saving."""
+        # Here, because it brings torch and listing runs must not wait for that.
+        from etude.runs.checkpoint import CheckpointStore
+
+        return CheckpointStore(self.checkpoints_path, keep)
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the run for this process; UserError naming the pid when another one has it."""
+        return exclusive_lock(self.path / ".lock", f"run {self.id}")
+
+
+def _new_directory(root: Path, stem: str) -> Path:
+    for count in itertools.count(1):
+        path = root / (stem if count == 1 else f"{stem}-{count}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("unreachable")
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    try:
+        # Links (@last) would list a run twice.
+        yield from [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
+    except OSError as error:
+        raise UserError(f"runs directory {root}: {error.strerror or error}") from error
+
+
+def _read_json_object(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a file, None without the file; UserError when it holds anything else."""
+    try:
+        with open(path, "rb") as file:
+            value = json.loads(file.read(_MAX_RECORD))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is damaged: not a JSON object")
+    return value

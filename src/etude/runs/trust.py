@@ -1,0 +1,96 @@
+"""Was this run directory made by this user on this machine?
+
+Whoever copies a run from elsewhere, or edits its config, gets no: only then may a config name code to import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from pathlib import Path
+
+from etude.runs.atomic import write_json_atomic
+
+_KEY_BYTES = 32
+# Resume builds from resolved.yaml, so a config that is sound beside a resolved one that is not would be no proof.
+_SIGNED_FILES = ("config.yaml", "resolved.yaml")
+
+
+def sign(run_directory: Path) -> None:
+    """Note in ``provenance/origin.json`` that this user made the run; does nothing where no key can be kept."""
+    key = _user_key(create=True)
+    if key is None:
+        return
+    with contextlib.suppress(OSError):
+        origin = _origin_path(run_directory)
+        origin.parent.mkdir(exist_ok=True)
+        write_json_atomic(origin, {"version": 1, "hmac_sha256": _signature(key, run_directory)})
+
+
+def is_own(run_directory: Path) -> bool:
+    """Whether this user made the run on this machine and its config is still as it was."""
+    key = _user_key(create=False)
+    if key is None:
+        return False
+    try:
+        with open(_origin_path(run_directory), "rb") as file:
+            origin = json.loads(file.read(4096))
+        expected = _signature(key, run_directory)
+    except (OSError, ValueError, RecursionError):
+        return False
+    stored = origin.get("hmac_sha256") if isinstance(origin, dict) else None
+    return isinstance(stored, str) and hmac.compare_digest(stored.encode(), expected.encode())
+
+
+def _origin_path(run_directory: Path) -> Path:
+    return run_directory / "provenance" / "origin.json"
+
+
+def _signature(key: bytes, run_directory: Path) -> str:
+    signature = hmac.new(key, digestmod=hashlib.sha256)
+    pieces = [run_directory.resolve().name.encode(errors="surrogateescape")]
+    for name in _SIGNED_FILES:
+        path = run_directory / name
+        pieces.append(path.read_bytes() if name == "config.yaml" or path.exists() else b"")
+    for piece in pieces:
+        # The length keeps the end of one piece from passing for the start of the next.
+        signature.update(len(piece).to_bytes(8, "big"))
+        signature.update(piece)
+    return signature.hexdigest()
+
+
+def _user_key(*, create: bool) -> bytes | None:
+    try:
+        path = _data_home() / "etude" / "key"
+        if create and not path.exists():
+            _create_key(path)
+        key = path.read_bytes()
+    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        return None
+    return key if len(key) == _KEY_BYTES else None
+
+
+def _data_home() -> Path:
+    # The XDG specification: a relative path is to be ignored.
+    configured = os.environ.get("XDG_DATA_HOME", "")
+    return Path(configured) if os.path.isabs(configured) else Path.home() / ".local" / "share"
+
+
+def _create_key(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".key.{secrets.token_hex(6)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+            file.flush()
+            os.fsync(descriptor)
+        # A link never overwrites: of several processes starting together one wins, and all then read its whole key.
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink()

@@ -1,0 +1,350 @@
+"""One sitting of training: the run directory, what watches it, and what happens when it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from etude import assembly
+from etude.config.compose import Composition, check, compose
+from etude.config.hashing import config_hash
+from etude.config.schema import Config
+from etude.config.validate import to_plain
+from etude.environments.make import make_environment
+from etude.errors import ConfigError, EtudeError, UserError
+from etude.orchestration.orchestrator import MONITOR, Orchestrator
+from etude.runs import provenance, trust
+from etude.runs.run import Run
+from etude.runs.saved_checkpoint import Checkpoint
+from etude.telemetry.console import Console, RunHeader, RunOutcome
+from etude.telemetry.jsonl import JsonlSink, read_rows, rewind, write_csv
+from etude.telemetry.run_log import tee_to
+from etude.telemetry.sinks import Sink, SinkGroup
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a sitting ended."""
+
+    run: Run
+    status: str
+    """finished, stopped (early) or interrupted."""
+    reason: str
+
+
+def train(
+    composition: Composition,
+    *,
+    root: Path,
+    quiet: bool = False,
+    command: Sequence[str] = (),
+    stream: Any = None,
+) -> Outcome:
+    """Start a new run and train it to its end. Everything that can be wrong with the request is found before it exists."""
+    config = assembly.resolve(composition.config)
+    orchestrator = assembly.build(config)
+    _check_sinks(config)
+    run = Run.create(
+        root,
+        name=f"{config.experiment.name}-s{config.experiment.seed}",
+        config_yaml=_yaml(composition.asked),
+        resolved_yaml=_resolved_yaml(config, orchestrator),
+        group=config.experiment.group,
+        tags=config.experiment.tags,
+    )
+    provenance.capture(run.path, cwd=Path.cwd(), command=list(command), ignore=[root])
+    trust.sign(run.path)
+    assert orchestrator.collector is not None
+    orchestrator.collector.start(orchestrator.workflow.initial_state)
+    notes = [f"read as: {note}" for note in composition.notes]
+    return _drive(run, config, orchestrator, quiet=quiet, notes=notes, past=[], stream=stream)
+
+
+def resume(
+    run: Run,
+    *,
+    words: Sequence[str] = (),
+    checkpoint: str | None = None,
+    trusted: bool = False,
+    quiet: bool = False,
+    stream: Any = None,
+) -> Outcome:
+    """Continue a run from its newest whole checkpoint (or the one named), to the same end."""
+    with run.lock():
+        before = load_config(run, trusted=trusted)
+        config = before
+        if words:
+            composition = compose(None, words=words, base=to_plain(before), allow_imports=trusted or trust.is_own(run.path))
+            config = assembly.resolve(composition.config)
+        changes = config_changes(before, config)
+        store = run.checkpoints(config.checkpoint.keep)
+        found = store.newest_whole() if checkpoint is None else store.find(checkpoint)
+        if found.kind != "full":
+            raise UserError(f"checkpoint {found.name} holds only the policy; training can go on from a full one")
+        notes = [f"resumed from checkpoint {found.name}", *(f"changed: {change}" for change in changes)]
+        orchestrator = assembly.build(config)
+        _check_sinks(config)
+        notes += _load(orchestrator, found, config)
+        if orchestrator.scheduler.is_finished:
+            raise UserError(
+                f"run {run.id} is finished ({orchestrator.counters.env_steps:,} environment steps); to train on, raise the "
+                f"budget: etude resume {run.id} training.total_steps={2 * config.training.total_steps}"
+            )
+        if changes:
+            _record_changes(run, config, orchestrator, changes)
+        offset = found.metadata.get("metrics_offset")
+        if run.metrics_path.exists() and isinstance(offset, int):
+            moved = rewind(run.metrics_path, offset, run.logs / "superseded.jsonl")
+            if moved:
+                notes.append(f"{moved} rows logged after that checkpoint were moved to logs/superseded.jsonl")
+        past = read_rows(run.metrics_path) if run.metrics_path.exists() else []
+        return _drive(run, config, orchestrator, quiet=quiet, notes=notes, past=past, stream=stream, locked=True)
+
+
+def load_config(run: Run, *, trusted: bool = False) -> Config:
+    """Return a run's resolved config. Import paths in it are honoured only for runs of this user on this machine."""
+    try:
+        data = yaml.safe_load(run.resolved_path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise EtudeError(f"{run.resolved_path}: can't be read: {str(error).splitlines()[0]}") from None
+    if not isinstance(data, dict):
+        raise EtudeError(f"{run.resolved_path}: is not a config")
+    return check(data, allow_imports=trusted or trust.is_own(run.path))
+
+
+def load_policy(run: Run, checkpoint: str = "best", *, trusted: bool = False, num_envs: int | None = None) -> tuple[Any, ...]:
+    """Return (policy, environment, config, checkpoint): what evaluating or playing a run needs, from stored settings."""
+    config = load_config(run, trusted=trusted)
+    store = run.checkpoints()
+    found = store.find(checkpoint)
+    environment = make_environment(config.environment, num_envs=num_envs)
+    state = found.load(["policy"])["policy"]
+    assert isinstance(state, dict)
+    return assembly.build_policy(config, state, environment), environment, config, found
+
+
+def config_changes(before: Config, after: Config) -> list[str]:
+    """Return one line `key: old → new` for each setting that differs."""
+    old, new = _flat(to_plain(before)), _flat(to_plain(after))
+    return [f"{key}: {old.get(key)} → {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+
+
+def _drive(
+    run: Run,
+    config: Config,
+    orchestrator: Orchestrator,
+    *,
+    quiet: bool,
+    notes: list[str],
+    past: Sequence[Mapping[str, float]],
+    stream: Any,
+    locked: bool = False,
+) -> Outcome:
+    with ExitStack() as stack:
+        if not locked:
+            stack.enter_context(run.lock())
+        log = stack.enter_context(tee_to(run.log_path))
+        console = Console(stream, quiet=quiet or not config.logging.terminal, log=log.line)
+        stack.callback(console.close)
+        run.update_status(status="running")
+        rows = JsonlSink(run.metrics_path)
+        sinks: list[Sink] = [rows, console, *_optional_sinks(config, run)]
+        group = SinkGroup(sinks, on_alert=lambda text: console.message(text, error=True))
+        stack.callback(group.close)
+        store = run.checkpoints(config.checkpoint.keep)
+        facts = {"workflow": config.algorithm.name, "config_hash": config_hash(config), "fingerprint": provenance.fingerprint()}
+
+        def write_checkpoint(parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path:
+            metadata = {**metadata, **facts, "metrics_offset": rows.sync()}
+            path = store.save(parts, counters=counters, metadata=metadata, best=best).path
+            if "shared" in parts:
+                write_csv(run.metrics_path, run.csv_path)
+            return path
+
+        orchestrator.attach(sink=group, write_checkpoint=write_checkpoint, run_dir=run.path)
+        console.start(_header(run, config, orchestrator, notes), past=past)
+        status = "failed"
+        try:
+            with _signals(orchestrator):
+                reason = orchestrator.run()
+            done = orchestrator.scheduler.is_finished
+            status = "interrupted" if reason.startswith("SIG") else "finished" if done else "stopped"
+        finally:
+            if orchestrator.evaluator is not None:
+                orchestrator.evaluator.close()
+            if orchestrator.collector is not None:
+                orchestrator.collector.environment.close()
+            run.update_status(status=status, stop_reason=orchestrator.stop_reason)
+            run.write_summary(_summary(config, orchestrator, status))
+        group.flush()
+        if run.metrics_path.exists():
+            write_csv(run.metrics_path, run.csv_path)
+        console.finish(_outcome(run, orchestrator, status, reason))
+        return Outcome(run, status, reason)
+
+
+def _load(orchestrator: Orchestrator, found: Checkpoint, config: Config) -> list[str]:
+    if found.metadata.get("workflow") != config.algorithm.name:
+        raise EtudeError(f"checkpoint {found.name} is of {found.metadata.get('workflow')}, this run's config says {config.algorithm.name}")
+    parts = found.load(device="cpu")
+    try:
+        notes = orchestrator.load_state_dict(parts)
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise EtudeError(f"checkpoint {found.name} does not fit this config: {error}") from error
+    then, now = found.metadata.get("fingerprint"), provenance.fingerprint()
+    differing = [key for key in now if isinstance(then, dict) and json.dumps(then.get(key)) != json.dumps(now[key])]
+    if differing:
+        notes.append(f"saved under another {', '.join(differing)}: the run goes on, but its last bits may differ")
+    return notes
+
+
+def _record_changes(run: Run, config: Config, orchestrator: Orchestrator, changes: list[str]) -> None:
+    from etude.runs.atomic import write_text_atomic
+
+    own = trust.is_own(run.path)
+    with (run.logs / "changes.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**orchestrator.counters.as_dict(), "changes": changes}) + "\n")
+    write_text_atomic(run.resolved_path, _resolved_yaml(config, orchestrator))
+    if own:
+        trust.sign(run.path)
+
+
+@contextmanager
+def _signals(orchestrator: Orchestrator) -> Iterator[None]:
+    """The first SIGINT or SIGTERM saves and stops at the next cycle boundary; a second one stops at once."""
+
+    def request(number: int, frame: object) -> None:
+        name = signal.Signals(number).name
+        orchestrator.interrupt(name)
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        sys.stderr.write(f"\n{name}: saving and stopping; once more stops at once\n")
+
+    previous = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous[number] = signal.signal(number, request)
+    except ValueError:
+        pass  # not the main thread: whoever owns it handles signals
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _check_sinks(config: Config) -> None:
+    """A missing package is an error before the run exists, not in its middle."""
+    from importlib.util import find_spec
+
+    for wanted, package in ((config.logging.tensorboard, "tensorboard"), (config.logging.wandb.enabled, "wandb")):
+        if wanted and find_spec(package) is None:
+            raise UserError(f"logging.{package} needs a package that is not installed: pip install 'etude[{package}]'")
+
+
+def _optional_sinks(config: Config, run: Run) -> list[Sink]:
+    sinks: list[Sink] = []
+    if config.logging.tensorboard:
+        from etude.telemetry.tensorboard import TensorBoardSink
+
+        sinks.append(TensorBoardSink(run.logs / "tensorboard"))
+    if config.logging.wandb.enabled:
+        from etude.telemetry.wandb import WandbSink
+
+        wandb, experiment = config.logging.wandb, config.experiment
+        sinks.append(
+            WandbSink(
+                project=wandb.project or experiment.project or "etude",
+                entity=wandb.entity,
+                tags=[*experiment.tags, *wandb.tags],
+                name=run.id,
+                config=to_plain(config),
+                run_dir=run.path,
+                mode=wandb.mode,
+            )
+        )
+    return sinks
+
+
+def _header(run: Run, config: Config, orchestrator: Orchestrator, notes: list[str]) -> RunHeader:
+    if orchestrator.counters.env_steps:
+        notes = [*notes, f"continues at {orchestrator.counters.env_steps:,} environment steps"]
+    return RunHeader(
+        run_id=run.id,
+        run_dir=run.path,
+        environment=config.environment.id,
+        algorithm=config.algorithm.name,
+        device=config.experiment.device,
+        mode="eager",
+        seed=config.experiment.seed,
+        num_envs=config.environment.num_envs,
+        total_steps=config.training.total_steps,
+        phases=[phase.name for phase in orchestrator.scheduler.phases],
+        notes=notes,
+    )
+
+
+def _outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> RunOutcome:
+    again = f"etude resume {run.id}"
+    more = f"{again} training.total_steps={2 * orchestrator.scheduler.total_steps}"
+    return RunOutcome(
+        status=status,  # type: ignore[arg-type] # one of the four words
+        reason=reason,
+        run_id=run.id,
+        run_dir=run.path,
+        best=orchestrator.best,
+        last_eval=orchestrator.last_evaluation.get(MONITOR),
+        elapsed_s=orchestrator.elapsed_s,
+        env_steps=orchestrator.counters.env_steps,
+        next_commands=[again] if status in ("interrupted", "stopped") else [f"etude evaluate {run.id} --episodes 100", more],
+    )
+
+
+def _summary(config: Config, orchestrator: Orchestrator, status: str) -> dict[str, Any]:
+    rate = orchestrator.counters.env_steps / orchestrator.elapsed_s if orchestrator.elapsed_s else None
+    return {
+        "version": 1,
+        "environment": config.environment.id,
+        "algorithm": config.algorithm.name,
+        "seed": config.experiment.seed,
+        "status": status,
+        "stop_reason": orchestrator.stop_reason,
+        "counters": orchestrator.counters.as_dict(),
+        "elapsed_s": orchestrator.elapsed_s,
+        "steps_per_second": rate,
+        "best": {"metric": MONITOR, "value": orchestrator.best},
+        "last_evaluation": orchestrator.last_evaluation,
+        "evaluation_mode": list(assembly.evaluation_modes(config)),
+        "config_hash": config_hash(config),
+    }
+
+
+def _resolved_yaml(config: Config, orchestrator: Orchestrator) -> str:
+    assert orchestrator.collector is not None
+    environment = orchestrator.collector.environment
+    facts = {"backend": type(environment).__name__, "mode": "eager", "snapshot": environment.snapshot}
+    return _yaml({**to_plain(config), "_resolved": facts})
+
+
+def _yaml(data: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(to_plain(data), sort_keys=False, allow_unicode=True)
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+__all__ = ["ConfigError", "Outcome", "config_changes", "load_config", "load_policy", "resume", "train"]

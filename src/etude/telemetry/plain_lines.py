@@ -1,0 +1,119 @@
+"""A run told in plain lines, for pipes, CI and run.log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from etude.telemetry import readable
+from etude.telemetry.history import History
+from etude.telemetry.names import Row, split
+from etude.telemetry.run_header import RunHeader, RunOutcome
+from etude.telemetry.sparkline import sparkline
+
+SECONDS_BETWEEN_LINES = 2.0
+RETURN_CURVES = {"return": "collect/return_mean", "eval": "eval/return_mean"}
+
+
+class ProgressLines:
+    """Chooses which rows become a line: one every two seconds, every evaluation, and the last one."""
+
+    def __init__(self, header: RunHeader, history: History, clock: Callable[[], float]) -> None:
+        self._header = header
+        self._history = history
+        self._clock = clock
+        self._last_line = -math.inf
+        self._waiting = False
+
+    def after(self, row: Row) -> list[str]:
+        """Return the lines to print now that `row` was recorded: one or none."""
+        self._waiting = True
+        evaluated = any(name.startswith("eval/") for name in row)
+        if not evaluated and self._clock() - self._last_line < SECONDS_BETWEEN_LINES:
+            return []
+        return self.rest(evaluated)
+
+    def rest(self, evaluated: bool = False) -> list[str]:
+        """Return the newest row's line if it was held back."""
+        if not self._waiting:
+            return []
+        self._waiting = False
+        self._last_line = self._clock()
+        return [progress_line(self._header, self._history.latest, evaluated)]
+
+
+def progress_line(header: RunHeader, latest: Row, evaluated: bool) -> str:
+    """Return one line like ``40,960 steps  41%  9.8k/s  eta 0:06  return 312.4  eval 487.0  kl 0.004``."""
+    parts = [f"{int(latest.get(header.counter, 0)):>9,} {header.unit}"]
+    progress = header.progress(latest)
+    if progress is not None:
+        parts.append(f"{percent(progress):>4}")
+    if "time/steps_per_second" in latest:
+        parts.append(f"{readable.rate(latest['time/steps_per_second']):>6}")
+    if "time/eta_s" in latest:
+        parts.append(f"eta {readable.duration(latest['time/eta_s'])}")
+    if "collect/return_mean" in latest:
+        parts.append(f"return {readable.number(latest['collect/return_mean'])}")
+    if evaluated and "eval/return_mean" in latest:
+        parts.append(f"eval {readable.number(latest['eval/return_mean'])}")
+    if "train/approx_kl" in latest:
+        parts.append(f"kl {latest['train/approx_kl']:.3f}")
+    elif losses := sorted(name for name in latest if name.startswith("train/") and name.endswith("loss")):
+        parts.append(f"{split(losses[0])[1]} {readable.number(latest[losses[0]])}")
+    return "  ".join(parts)
+
+
+def percent(share: float) -> str:
+    """Return a whole percentage that says 100% only when it is all done."""
+    return f"{math.floor(share * 100 + 1e-9)}%"
+
+
+def title(header: RunHeader) -> str:
+    """Return the line that names a run."""
+    return " · ".join(part for part in (header.environment, header.algorithm, header.run_id, header.device) if part)
+
+
+def intro_lines(header: RunHeader) -> list[str]:
+    """Return what is said once, when a run starts."""
+    width = "1 environment" if header.num_envs == 1 else f"{header.num_envs:,} environments"
+    facts = [header.mode, f"seed {header.seed}", width]
+    if header.total_steps is not None:
+        facts.append(f"{header.total_steps:,} steps")
+    elif header.total_updates is not None:
+        facts.append(f"{header.total_updates:,} updates")
+    if len(header.phases) > 1:
+        facts.append("phases " + " → ".join(header.phases))
+    return [title(header), *(f"  {line}" for line in (" · ".join(facts), str(header.run_dir), *header.notes))]
+
+
+def summary_lines(outcome: RunOutcome, history: History) -> list[str]:
+    """Return what is said once, when a run ends."""
+    lines = [_ending(outcome)]
+    for label, name in RETURN_CURVES.items():
+        if name in history.metrics:
+            curve = history.metrics[name].values
+            ends = " → ".join(readable.number(value) for value in dict.fromkeys((curve[0], history.metrics[name].last)))
+            lines.append(f"  {label:<7} {sparkline(curve, 32)}  {ends}")
+    if outcome.best is not None or outcome.last_eval is not None:
+        scores = (("best", outcome.best), ("last", outcome.last_eval))
+        shown = " · ".join(f"{word} {readable.number(score)}" for word, score in scores if score is not None)
+        lines.append(f"  {'score':<7} {shown}")
+    lines.append(f"  {'took':<7} {_effort(outcome)}")
+    lines.append(f"  {'run':<7} {outcome.run_dir}")
+    if outcome.next_commands:
+        lines += ["Next:", *(f"  {command}" for command in outcome.next_commands)]
+    return lines
+
+
+def final_line(outcome: RunOutcome) -> str:
+    """Return the whole ending in one line, for a quiet console."""
+    best = "" if outcome.best is None else f" · best {readable.number(outcome.best)}"
+    return f"{_ending(outcome)} · {_effort(outcome)}{best} · {outcome.run_dir}"
+
+
+def _ending(outcome: RunOutcome) -> str:
+    return outcome.status.capitalize() + (f": {outcome.reason}" if outcome.reason else "")
+
+
+def _effort(outcome: RunOutcome) -> str:
+    return f"{outcome.env_steps:,} steps in {readable.duration(outcome.elapsed_s)}"

@@ -1,0 +1,73 @@
+"""Metrics for Weights & Biases."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from etude.errors import UserError
+from etude.telemetry.names import Row
+
+
+class WandbSink:
+    """Log every metric to a W&B run; without a connection it is kept in the run directory to upload later.
+
+    A resumed run continues its own W&B run. `axis` is the counter on the x-axis, `updates` for an offline run.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        entity: str | None,
+        tags: Sequence[str],
+        name: str,
+        config: Mapping[str, Any],
+        run_dir: Path,
+        mode: Literal["online", "offline", "disabled"] = "online",
+        axis: str = "env_steps",
+    ) -> None:
+        try:
+            wandb = importlib.import_module("wandb")
+        except ImportError as error:
+            raise UserError("logging.wandb=true needs the 'wandb' extra: pip install 'etude[wandb]'") from error
+        settings: dict[str, Any] = {
+            "project": project,
+            "entity": entity,
+            "tags": list(tags),
+            "name": name,
+            "config": dict(config),
+            "dir": str(run_dir),
+            "id": run_dir.name,
+            "resume": "allow",
+            # Its own capture of the terminal would fight with the live view; run.log has the text.
+            "settings": {"console": "off"},
+        }
+        try:
+            self._run = wandb.init(mode=mode, **settings)
+        except Exception as error:
+            if mode != "online":
+                raise
+            warnings.warn(
+                f"W&B can't be reached ({error}); logging offline. "
+                f"Upload later with: wandb sync {run_dir}/wandb/offline-*",
+                stacklevel=2,
+            )
+            self._run = wandb.init(mode="offline", **settings)
+        # W&B's own step counts calls; a resumed run repeats none of ours.
+        self._run.define_metric(axis)
+        self._run.define_metric("*", step_metric=axis)
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Log each row as one W&B history entry."""
+        for row in rows:
+            self._run.log(dict(row))
+
+    def flush(self) -> None:
+        """W&B sends from a process of its own; there is nothing to push."""
+
+    def close(self) -> None:
+        """Finish the W&B run."""
+        self._run.finish()

@@ -1,0 +1,286 @@
+"""The workflow contract: an algorithm is `act` and `learn`; everything else has a default."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import gymnasium
+import torch
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
+
+from etude.components.optimizers import load_optimizer_state, optimizer_state
+from etude.config.constraints import PositiveInt
+from etude.config.phases import PhaseType
+from etude.config.schedules import Schedule
+from etude.environments.vector import Observation
+from etude.errors import UserError
+from etude.workflows.metrics import Metrics, MetricSums
+
+if TYPE_CHECKING:
+    from etude.buffers.base import Batch, Buffer
+    from etude.compute.random_streams import RandomStreams
+    from etude.config.schema import Config
+    from etude.workflows.collector import Collector
+    from etude.workflows.policy import Policy
+
+State = Any
+"""What an actor carries from step to step: a recurrent state, a plan. None if nothing."""
+Mode = Literal["explore", "sample", "mode"]
+"""explore: as training data is gathered; sample: from the policy as it is; mode: its most likely action."""
+
+
+class ActResult(NamedTuple):
+    """An action per environment, and what belongs to it."""
+
+    action: Tensor
+    """What the environments are given. (N, ...)"""
+    state: State = None
+    extras: dict[str, Tensor] = {}  # noqa: RUF012 # never written to
+    """More columns for the buffer, such as the log-probability."""
+
+
+@dataclass(frozen=True)
+class HookResult:
+    """What a hook did. All zeros means that it had nothing to do, and counts for nothing."""
+
+    decisions: int = 0
+    env_steps: int = 0
+    updates: int = 0
+    metrics: Metrics = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was done."""
+        return not (self.decisions or self.env_steps or self.updates or self.metrics)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The phase a hook runs in, as it stands when the hook is called."""
+
+    name: str
+    type: PhaseType = "online"
+    buffer: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    steps_done: int = 0
+    """Environment steps of this phase."""
+    updates_done: int = 0
+    cycles_done: int = 0
+    progress: float = 0.0
+    """How much of this phase is over, from 0 to 1."""
+    env_steps: int = 0
+    """Environment steps of the whole run."""
+    total_steps: int = 1
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """Settings every algorithm may have; extend it with your own."""
+
+    name: str = ""
+    """The registered name of the algorithm, or its import path."""
+    batch_size: PositiveInt = 256
+    """Transitions per gradient step, where they are sampled."""
+    rollout_steps: PositiveInt = 128
+    """Vector steps per rollout, where experience is used once and dropped."""
+
+
+class Components(SimpleNamespace):
+    """The parts a workflow works with, by role: `components.actor`."""
+
+    def __getattr__(self, role: str) -> Any:
+        raise UserError(f"there is no component '{role}'; there are: {', '.join(sorted(vars(self))) or 'none'}")
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything a workflow is given; nothing in it can be rebound."""
+
+    config: Config
+    device: torch.device
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    num_envs: int
+    streams: RandomStreams
+    components: Components = field(default_factory=Components)
+    buffers: Mapping[str, Buffer] = field(default_factory=dict)
+    collector: Collector | None = None
+    """None where a policy is loaded without an environment to train in."""
+
+
+class Workflow(ABC):
+    """An algorithm. It never loops over training, saves, logs, evaluates or reads the clock."""
+
+    Config: ClassVar[type] = AlgorithmConfig
+    """The dataclass that declares this algorithm's hyper-parameters, `name` among them."""
+    needs: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Roles and the methods each must have, checked once at the start: {"actor": ["forward"]}."""
+    evaluation_mode: ClassVar[Mode] = "mode"
+    """How this algorithm's policies are measured unless the user says otherwise."""
+
+    def __init__(self) -> None:
+        self.metrics = MetricSums()
+
+    # ---- what the config needs to know ------------------------------------------------------------------------------
+
+    @classmethod
+    def default_networks(cls) -> dict[str, Any]:
+        """Return the network of each role, as {role: config}."""
+        return {}
+
+    @classmethod
+    def default_buffers(cls) -> dict[str, Any]:
+        """Return the named buffers this algorithm uses, as {name: config}."""
+        return {"rollout": {"type": "rollout"}}
+
+    @classmethod
+    def default_phases(cls, config: Config) -> Sequence[Mapping[str, Any]]:
+        """Return the curriculum used when the user writes none."""
+        return [{"name": "train", "hooks": ["collect", "update"]}]
+
+    @classmethod
+    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+        """Return how many outputs the network of each role has; sizes come from spaces, not from the user."""
+        return {}
+
+    @classmethod
+    def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
+        """Raise UserError if this algorithm can't work with these spaces."""
+
+    # ---- what an algorithm is -----------------------------------------------------------------------------------------
+
+    def initialize(self, context: Context) -> None:
+        """Bind the components by name and check that they can do what this workflow needs."""
+        self.context = context
+        for role, methods in self.needs.items():
+            component = getattr(context.components, role)
+            for method in methods:
+                if not callable(getattr(component, method, None)):
+                    kind = type(component).__name__
+                    raise UserError(f"{type(self).__name__} needs '{method}' of component '{role}', and a {kind} has none")
+            setattr(self, role, component)
+
+    def initial_state(self, n: int) -> State:
+        """Return the actor's state at the start of n episodes."""
+        return None
+
+    @abstractmethod
+    def act(
+        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
+    ) -> ActResult:
+        """Choose an action for each row of an observation (N, ...)."""
+
+    @abstractmethod
+    def learn(self, batch: Batch) -> Metrics:
+        """Take one gradient step on a batch."""
+
+    # ---- hooks ----------------------------------------------------------------------------------------------------------
+
+    def collect(self, phase: Phase, count: int) -> HookResult:
+        """Take `count` vector steps into the phase's buffer."""
+        collector = self.context.collector
+        assert collector is not None, "collecting needs an environment"
+        decisions = collector.collect(self.act, self.buffer(phase), count)
+        return HookResult(decisions=decisions, env_steps=decisions * collector.environment.action_repeat)
+
+    def update(self, phase: Phase, count: int) -> HookResult:
+        """Take up to `count` gradient steps on batches from the phase's buffer, while it is ready.
+
+        A rollout is one batch and is used once; from anything else `batch_size` rows are drawn each time.
+        """
+        buffer = self.buffer(phase)
+        self.set_schedules(phase)
+        batch_size = int(getattr(self.context.config.algorithm, "batch_size", 256))
+        steps = 0
+        while steps < count and buffer.ready:
+            batch = buffer.draw(batch_size, self.context.streams["buffer"])
+            self.metrics.add(_named(self.learn(batch)))
+            steps += 1
+        return HookResult(updates=steps)
+
+    def policy(self) -> Policy:
+        """Return what leaves the lab: by default this workflow's own `act`, frozen."""
+        from etude.workflows.policy import WorkflowPolicy
+
+        return WorkflowPolicy(self)
+
+    # ---- support for hooks ------------------------------------------------------------------------------------------------
+
+    def buffer(self, phase: Phase) -> Buffer:
+        """Return the buffer a phase names, or the only one there is."""
+        buffers = self.context.buffers
+        if phase.buffer is None and len(buffers) == 1:
+            return next(iter(buffers.values()))
+        if phase.buffer not in buffers:
+            raise UserError(f"phase '{phase.name}' names buffer '{phase.buffer}'; there are: {', '.join(buffers)}")
+        return buffers[phase.buffer]
+
+    def scheduled(self, name: str) -> Tensor:
+        """Return the tensor that holds a scheduled hyper-parameter, such as the learning rate; made on first use."""
+        hyper: dict[str, Tensor] = self.__dict__.setdefault("_hyper", {})
+        if name not in hyper:
+            schedule = Schedule.parse(getattr(self.context.config.algorithm, name))
+            hyper[name] = torch.tensor(schedule.start, device=self.context.device)
+        return hyper[name]
+
+    def set_schedules(self, phase: Phase) -> None:
+        """Write the current value of every scheduled hyper-parameter in use: a pure function of the steps done."""
+        for name, tensor in self.__dict__.get("_hyper", {}).items():
+            schedule = Schedule.parse(getattr(self.context.config.algorithm, name))
+            tensor.fill_(schedule.at(phase.env_steps, phase.total_steps))
+
+    def hyper_parameters(self) -> dict[str, float]:
+        """Return the current value of each scheduled hyper-parameter, for the log."""
+        return {name: float(tensor.to("cpu")) for name, tensor in self.__dict__.get("_hyper", {}).items()}
+
+    # ---- state ------------------------------------------------------------------------------------------------------------
+
+    def stateful_parts(self) -> dict[str, Any]:
+        """Return the attributes that are part of a checkpoint: modules, optimisers, tensors, anything with a state_dict."""
+        skipped = ("context",)
+        parts = {name: value for name, value in vars(self).items() if name not in skipped and _has_state(value)}
+        return dict(sorted(parts.items()))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of every stateful part; extend it for counters of your own."""
+        state = {name: _state_of(part) for name, part in self.stateful_parts().items()}
+        return {**state, "_hyper": dict(self.__dict__.get("_hyper", {}))}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore every stateful part in place."""
+        for name, part in self.stateful_parts().items():
+            _load_state(part, state[name])
+        for name, value in state["_hyper"].items():
+            self.scheduled(name).copy_(value)
+
+
+def _named(metrics: Metrics) -> Metrics:
+    """Give metrics without a namespace the one of training."""
+    return {name if "/" in name else f"train/{name}": value for name, value in metrics.items()}
+
+
+def _has_state(value: Any) -> bool:
+    return isinstance(value, Tensor) or (hasattr(value, "state_dict") and hasattr(value, "load_state_dict"))
+
+
+def _state_of(part: Any) -> Any:
+    if isinstance(part, Optimizer):
+        return optimizer_state(part)
+    return part if isinstance(part, Tensor) else part.state_dict()
+
+
+def _load_state(part: Any, saved: Any) -> None:
+    if isinstance(part, Optimizer):
+        load_optimizer_state(part, saved)
+    elif isinstance(part, Tensor):
+        with torch.no_grad():
+            part.copy_(saved)
+    elif isinstance(part, nn.Module):
+        part.load_state_dict(saved, strict=True)
+    else:
+        part.load_state_dict(saved)

@@ -1,0 +1,107 @@
+"""Steps the environment with a workflow's `act` and writes every transition straight into a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etude.buffers.base import Buffer
+from etude.compute.random_streams import RandomStreams, derive_seed
+from etude.environments.vector import Observation, VectorEnvironment, map_observation
+from etude.workflows.base import ActResult, State
+from etude.workflows.episodes import EpisodeStatistics
+
+
+class Collector:
+    """Owns the training environment, the last observation, the actor's state and the episode statistics."""
+
+    def __init__(self, environment: VectorEnvironment, streams: RandomStreams, device: torch.device) -> None:
+        self.environment = environment
+        self.episodes = EpisodeStatistics(environment.num_envs, environment.device)
+        self._streams = streams
+        self._device = device
+        self._state: State = None
+        self._observation: Observation | None = None
+        self._is_first: Tensor | None = None
+        self._restarts = 0
+
+    def start(self, initial_state: Callable[[int], State]) -> None:
+        """Begin the first episodes."""
+        count = self.environment.num_envs
+        self._observation, _ = self.environment.reset(self._seeds("env"))
+        self._is_first = torch.ones(count, dtype=torch.bool, device=self.environment.device)
+        self._state = initial_state(count)
+
+    def collect(self, act: Callable[..., ActResult], buffer: Buffer, count: int) -> int:
+        """Take up to `count` vector steps, fewer if the buffer is full, and return the decisions made."""
+        steps = count if buffer.room is None else min(count, buffer.room)
+        generator = self._streams["action"]
+        here = self._to_workflow if self.environment.device != self._device else _unchanged
+        observation, is_first = self._observation, self._is_first
+        assert observation is not None, "start() comes first"
+        assert is_first is not None
+        with torch.no_grad():
+            for _ in range(steps):
+                seen, first = map_observation(here, observation), here(is_first)
+                action, self._state, extras = act(seen, self._state, first, mode="explore", generator=generator)
+                step = self.environment.step(action.to(self.environment.device))
+                ended = step.terminated | step.truncated
+                row = {
+                    "observation": seen,
+                    "is_first": first,
+                    "action": action,
+                    "reward": here(step.reward),
+                    "terminated": here(step.terminated),
+                    "truncated": here(step.truncated),
+                    "final_observation": map_observation(here, step.final_observation),
+                    **extras,
+                }
+                buffer.add(row)
+                self.episodes.add(step.reward, ended)
+                observation, is_first = step.observation, ended
+        self._observation, self._is_first = observation, is_first
+        return steps * self.environment.num_envs
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where every episode stands."""
+        return {
+            "environment": self.environment.state_dict(),
+            "episodes": self.episodes.state_dict(),
+            "observation": self._observation,
+            "is_first": self._is_first,
+            "state": self._state,
+            "restarts": self._restarts,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> str | None:
+        """Continue every episode; where the environment can't, begin new ones and say so."""
+        self.episodes.load_state_dict(state["episodes"])
+        self._restarts = state["restarts"]
+        if not state["environment"]:
+            self._restarts += 1
+            self._observation, _ = self.environment.reset(self._seeds("env/restart", self._restarts))
+            self._is_first = torch.ones_like(state["is_first"]).to(self.environment.device)
+            self.episodes.restart()
+            self._state = state["state"]
+            return "this environment's state can't be captured: episodes begin anew, and the run is not the same as one never stopped"
+        self.environment.load_state_dict(state["environment"])
+        self._observation = map_observation(self._to_environment, state["observation"])
+        self._is_first = self._to_environment(state["is_first"])
+        self._state = state["state"]
+        return None
+
+    def _seeds(self, *purpose: object) -> list[int]:
+        return [derive_seed(self._streams.root, *purpose, i) for i in range(self.environment.num_envs)]
+
+    def _to_workflow(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._device, non_blocking=True)
+
+    def _to_environment(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.environment.device)
+
+
+def _unchanged(tensor: Tensor) -> Tensor:
+    return tensor

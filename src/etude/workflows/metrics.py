@@ -1,0 +1,70 @@
+"""Training metrics, summed on the device and read only when a row is logged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Metrics = Mapping[str, Tensor | float]
+"""Names and 0-dim values of one unit of work, such as one gradient step; the keys are the same every time."""
+
+
+class MetricSums:
+    """A running sum and weight for each metric.
+
+    Every unit of work is added on its own, in order, so the sums do not depend on how the work was cut into calls.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[str, tuple[str, ...]] = {}
+        self._sums: dict[str, Tensor] = {}
+        self._weights: dict[str, int] = {}
+
+    def add(self, metrics: Metrics, group: str = "update") -> None:
+        """Add one unit of work under a group, such as a hook's name."""
+        if not metrics:
+            return
+        keys = tuple(metrics)
+        if self._keys.setdefault(group, keys) != keys:
+            changed = sorted(set(keys) ^ set(self._keys[group])) or ["(their order)"]
+            raise ValueError(f"'{group}' reported other metrics than before: {', '.join(changed)}; keep the set fixed")
+        values = list(metrics.values())
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        like = tensors[0] if tensors else torch.zeros(())
+        row = torch.stack([v.detach().to(like.dtype) if isinstance(v, Tensor) else like.new_tensor(v) for v in values])
+        if group in self._sums:
+            self._sums[group].add_(row)
+        else:
+            self._sums[group] = row.to(torch.float32).clone() if row.dtype == torch.float16 else row.clone()
+        self._weights[group] = self._weights.get(group, 0) + 1
+
+    def drain(self) -> dict[str, float]:
+        """Return the mean of each metric since the last call, and begin again."""
+        means: dict[str, float] = {}
+        for group, sums in self._sums.items():
+            if self._weights[group]:
+                values = (sums / self._weights[group]).to("cpu").tolist()
+                means.update(zip(self._keys[group], values, strict=True))
+                sums.zero_()
+                self._weights[group] = 0
+        return means
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sums so far."""
+        return {
+            group: {"keys": list(self._keys[group]), "sums": self._sums[group], "weight": self._weights[group]}
+            for group in self._sums
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue the sums that were saved."""
+        for group, saved in state.items():
+            self._keys[group] = tuple(saved["keys"])
+            self._weights[group] = saved["weight"]
+            if group in self._sums:
+                self._sums[group].copy_(saved["sums"])
+            else:
+                self._sums[group] = saved["sums"].clone()

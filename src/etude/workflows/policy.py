@@ -1,0 +1,102 @@
+"""What leaves the lab: a policy acts, and that is all it does."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from torch import Generator, Tensor, nn
+
+from etude.components.distributions import ActionHead
+from etude.components.networks.encoder import ACTION_MASK
+from etude.components.normalizers import ObservationNormalizer
+from etude.environments.vector import Observation
+from etude.workflows.base import ActResult, Mode, State, Workflow
+
+
+class Policy(ABC):
+    """Acts with frozen statistics. Evaluating, playing, exporting and publishing need nothing else."""
+
+    exportable: bool = False
+    """Whether acting is one network pass that can be written to ONNX."""
+    stochastic: bool = True
+    """Whether sampling differs from taking the mode."""
+
+    def initial_state(self, n: int) -> State:
+        """Return the state at the start of n episodes."""
+        return None
+
+    @abstractmethod
+    def act(
+        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
+    ) -> ActResult:
+        """Choose an action for each row of an observation (N, ...)."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything acting depends on."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Act as the saved policy did."""
+
+
+class WorkflowPolicy(Policy):
+    """Any workflow's own `act`; its modules and tensors are the policy's state."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self._workflow = workflow
+
+    def initial_state(self, n: int) -> State:
+        """Return the workflow's initial state."""
+        return self._workflow.initial_state(n)
+
+    def act(
+        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
+    ) -> ActResult:
+        """Act as the workflow does."""
+        return self._workflow.act(observation, state, is_first, mode=mode, generator=generator)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the workflow's modules and tensors."""
+        return {name: part if isinstance(part, Tensor) else part.state_dict() for name, part in self._parts().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the workflow's modules and tensors."""
+        for name, part in self._parts().items():
+            if isinstance(part, Tensor):
+                part.copy_(state[name])
+            else:
+                part.load_state_dict(state[name])
+
+    def _parts(self) -> dict[str, Any]:
+        parts = self._workflow.stateful_parts()
+        return {name: part for name, part in parts.items() if isinstance(part, Tensor | nn.Module)}
+
+
+class ActorPolicy(Policy):
+    """Normalise, one network pass, a distribution, and its sample as an environment action."""
+
+    exportable = True
+
+    def __init__(self, normalizer: ObservationNormalizer, actor: nn.Module, head: ActionHead) -> None:
+        self.parts = nn.ModuleDict({"normalizer": normalizer, "actor": actor, "head": head})
+        self._normalizer, self._actor, self._head = normalizer, actor, head
+
+    def act(
+        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
+    ) -> ActResult:
+        """Return the environment action; extras hold the raw sample and its log-probability."""
+        mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
+        distribution = self._head(self._actor(self._normalizer(observation)), mask)
+        sample = distribution.mode() if mode == "mode" else distribution.sample(generator)
+        extras = {"sample": sample, "log_prob": distribution.log_prob(sample)}
+        return ActResult(self._head.to_environment(sample), state, extras)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return weights and statistics."""
+        return self.parts.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore weights and statistics."""
+        self.parts.load_state_dict(state)

@@ -1,0 +1,300 @@
+"""Proximal policy optimisation (Schulman et al. 2017), for every action space and on any device.
+
+One cycle is `collect` (rollout_steps vector steps) and `update` (epochs × minibatches gradient steps):
+
+    rollout ─→ normalisers ─→ values, advantages ─→ for each minibatch: ratio, clip, loss, clipped gradient step
+
+Nothing in an update asks the host for a number: metrics stay on the device, a stop on KL skips the remaining steps there,
+and the learning rate is a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import gymnasium
+import torch
+from torch import Generator, Tensor
+
+from etude.buffers.base import Batch
+from etude.buffers.rollout import RolloutBuffer, flatten, minibatches, take
+from etude.components.distributions import make_head
+from etude.components.networks.encoder import ACTION_MASK
+from etude.components.normalizers import ObservationNormalizer, RewardNormalizer
+from etude.components.optimizers import build_optimizer, clipped_step
+from etude.components.returns import generalized_advantages
+from etude.config.constraints import (
+    Component,
+    NonNegativeSchedule,
+    PositiveFloat,
+    PositiveInt,
+    PositiveSchedule,
+    UnitInterval,
+    above,
+)
+from etude.config.schedules import Schedule
+from etude.config.schema import Config
+from etude.config.validate import Part
+from etude.environments.vector import Observation
+from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
+from etude.workflows.metrics import Metrics
+from etude.workflows.policy import ActorPolicy, Policy
+
+ADAPTIVE_RATE_RANGE = (1e-5, 1e-2)
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Proximal policy optimisation."""
+
+    name: str = "ppo"
+    """The registered name of the algorithm."""
+    learning_rate: PositiveSchedule = Schedule.constant(3e-4)
+    """Step size. Higher learns faster and breaks sooner; lin_3e-4 lowers it to 0 over the run."""
+    critic_learning_rate: PositiveSchedule | None = None
+    """Step size of the critic, if it should differ."""
+    rollout_steps: PositiveInt = 2048
+    """Vector steps per rollout. Longer sees further into an episode and updates less often."""
+    batch_size: PositiveInt | Annotated[float, above(0)] = 64
+    """Transitions per gradient step, or a fraction of the rollout (0.25; 1.0 is all of it). Must divide the rollout."""
+    epochs: PositiveInt = 10
+    """Passes over each rollout. More squeezes more out of it and drifts further from the data."""
+    gamma: UnitInterval = 0.99
+    """Discount: how much the next step counts. Closer to 1 looks further ahead and is noisier."""
+    gae_lambda: UnitInterval = 0.95
+    """Advantage horizon: 1 is unbiased and noisy, 0 leans on the critic alone."""
+    clip_range: PositiveSchedule = Schedule.constant(0.2)
+    """How far the policy's ratio may move from 1 before its gradient stops. Smaller is more cautious."""
+    clip_value_loss: PositiveFloat | None = None
+    """Keep the new value within this distance of the old one. Off by default; depends on the rewards' scale."""
+    value_coef: NonNegativeSchedule = Schedule.constant(0.5)
+    """Weight of the value loss."""
+    entropy_coef: NonNegativeSchedule = Schedule.constant(0.0)
+    """Weight of the entropy bonus. Higher explores longer."""
+    normalize_advantages: Literal["rollout", "batch", "off"] = "batch"
+    """Scale advantages to mean 0 and deviation 1, over each minibatch or the whole rollout."""
+    max_grad_norm: PositiveFloat | None = 0.5
+    """Clip the gradient to this norm; null leaves it alone."""
+    target_kl: PositiveFloat | None = None
+    """Skip the rest of a rollout's steps once the policy has moved 1.5 times this far from it."""
+    adaptive_kl: PositiveFloat | None = None
+    """Move the learning rate so that each step changes the policy by about this much (replaces its schedule)."""
+    optimizer: Annotated[Any, Component("optimizer")] = Part("adamw", {"eps": 1e-5, "weight_decay": 0.0})
+    """adam, adamw, sgd or an import path, with its options."""
+    init_noise_std: PositiveFloat = 1.0
+    """Continuous actions: the standard deviation to begin with, on a scale where the bounds are ±1."""
+    fixed_std: bool = False
+    """Continuous actions: keep that standard deviation instead of learning it."""
+
+    def rollout_size(self, num_envs: int) -> int:
+        """Return the transitions of one rollout."""
+        return self.rollout_steps * num_envs
+
+    def minibatch_size(self, num_envs: int) -> int:
+        """Return the transitions per gradient step, a fraction resolved."""
+        if isinstance(self.batch_size, int):
+            return self.batch_size
+        return max(1, int(self.rollout_size(num_envs) * self.batch_size))
+
+    def problems(self, config: Config) -> Iterator[str]:
+        """Yield what is wrong with these settings taken together."""
+        if isinstance(self.batch_size, float) and self.batch_size > 1:
+            yield f"algorithm.batch_size={self.batch_size}: must be a whole number, or a fraction up to 1.0"
+            return
+        rollout = self.rollout_size(config.environment.num_envs)
+        batch = self.minibatch_size(config.environment.num_envs)
+        if rollout % batch:
+            near = max(size for size in range(1, min(batch, rollout) + 1) if rollout % size == 0)
+            parts = f"{config.environment.num_envs} environments × {self.rollout_steps} steps = {rollout}"
+            yield f"algorithm.batch_size={self.batch_size}: {batch} does not divide the rollout ({parts}); {near} does"
+
+
+class PPO(Workflow):
+    """Clipped policy gradient with a learned value function."""
+
+    Config = PPOConfig
+    needs = {"actor": ("forward",), "critic": ("forward",)}
+
+    @classmethod
+    def default_networks(cls) -> dict[str, Any]:
+        """Two separate networks, so that the value loss can't disturb the policy."""
+        network = {"type": "mlp", "hidden_dims": [64, 64], "activation": "tanh"}
+        return {"actor": network, "critic": dict(network)}
+
+    @classmethod
+    def default_buffers(cls) -> dict[str, Any]:
+        """One rollout."""
+        return {"rollout": {"type": "rollout"}}
+
+    @classmethod
+    def default_phases(cls, config: Config) -> Sequence[Mapping[str, Any]]:
+        """Collect a rollout, learn from it, repeat."""
+        collect = {"collect": {"count": config.algorithm.rollout_steps}}
+        return [{"name": "train", "hooks": [collect, "update"]}]
+
+    @classmethod
+    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+        """The actor describes a distribution; the critic is one number."""
+        return {"actor": make_head(action_space).size, "critic": 1}
+
+    @classmethod
+    def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
+        """Any action space that has a distribution will do."""
+        make_head(action_space)
+
+    def initialize(self, context: Context) -> None:
+        """Bind actor and critic, and build what surrounds them."""
+        super().initialize(context)
+        settings: PPOConfig = context.config.algorithm
+        environment = context.config.environment
+        self.settings = settings
+        head = make_head(context.action_space, init_noise_std=settings.init_noise_std, fixed_std=settings.fixed_std)
+        self.head = head.to(context.device)
+        self.normalizer = ObservationNormalizer(context.observation_space, environment.normalize_observations).to(context.device)
+        self.reward_normalizer: RewardNormalizer | None = None
+        if environment.normalize_rewards and environment.normalize_observations != "static":
+            self.reward_normalizer = RewardNormalizer(context.num_envs, settings.gamma).to(context.device)
+        self._policy = ActorPolicy(self.normalizer, self.actor, self.head)
+        rate = self.scheduled("learning_rate")
+        critic_rate = self.scheduled("critic_learning_rate") if settings.critic_learning_rate is not None else rate
+        actor_parameters = [*self.actor.parameters(), *self.head.parameters()]
+        groups = {"actor": (actor_parameters, rate), "critic": (self.critic.parameters(), critic_rate)}
+        self.optimizer = build_optimizer(settings.optimizer, groups)
+        self._stopped = torch.zeros((), device=context.device)
+        for name in ("clip_range", "value_coef", "entropy_coef"):
+            self.scheduled(name)
+
+    def act(
+        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
+    ) -> ActResult:
+        """Act as the policy does."""
+        return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
+
+    def policy(self) -> Policy:
+        """Normaliser, actor and head: all that acting needs."""
+        return self._policy
+
+    def update(self, phase: Phase, count: int) -> HookResult:
+        """Learn from the rollout, once it is complete, and empty it."""
+        buffer = self.buffer(phase)
+        assert isinstance(buffer, RolloutBuffer)
+        if not buffer.ready:
+            return HookResult()
+        self.set_schedules(phase)
+        size, batch_size = buffer.size, self.settings.minibatch_size(self.context.num_envs)
+        batch = self._prepare(buffer.columns)
+        self._stopped.zero_()
+        steps = 0
+        for index in minibatches(size, batch_size, self.settings.epochs, self.context.streams["minibatch"]):
+            if not self._stopped_on_host():
+                self.metrics.add(self.learn(take(batch, index)))
+            steps += 1
+        self.metrics.add(self._rollout_metrics(batch), group="rollout")
+        buffer.clear()
+        return HookResult(updates=steps)
+
+    @torch.no_grad()
+    def _prepare(self, columns: Mapping[str, Any]) -> Batch:
+        """From a raw rollout (T, N, ...) to flat rows (N·T, ...) with values and advantages."""
+        terminated, ended = columns["terminated"], columns["terminated"] | columns["truncated"]
+        flat = flatten(columns)
+        self.normalizer.update(flat["observation"])
+        rewards = columns["reward"]
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.update(rewards, ended)
+            rewards = self.reward_normalizer(rewards)
+        observation = self.normalizer(flat["observation"])
+        values = self._by_time(self.critic(observation), rewards)
+        # final_observation is where each transition led: the next row's observation, or what an ended episode ended in.
+        next_values = self._by_time(self.critic(self.normalizer(flat["final_observation"])), rewards)
+        advantages = generalized_advantages(
+            rewards, values, next_values, terminated, ended, self.settings.gamma, self.settings.gae_lambda
+        )
+        rows = flatten({"values": values, "advantages": advantages, "returns": advantages + values})
+        if self.settings.normalize_advantages == "rollout":
+            rows["advantages"] = _standardize(rows["advantages"])
+        return {"observation": observation, "sample": flat["sample"], "log_prob": flat["log_prob"], **rows}
+
+    def learn(self, batch: Batch) -> Metrics:
+        """Take one gradient step on a minibatch."""
+        settings = self.settings
+        clip = self.scheduled("clip_range")
+        mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
+        distribution = self.head(self.actor(batch["observation"]), mask)
+        advantages = batch["advantages"]
+        if settings.normalize_advantages == "batch":
+            advantages = _standardize(advantages)
+
+        log_ratio = distribution.log_prob(batch["sample"]) - batch["log_prob"]
+        ratio = log_ratio.exp()
+        policy_loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
+
+        values = self.critic(batch["observation"]).squeeze(-1)
+        errors = (values - batch["returns"]).square()
+        if settings.clip_value_loss is not None:
+            near = batch["values"] + (values - batch["values"]).clamp(-settings.clip_value_loss, settings.clip_value_loss)
+            errors = torch.maximum(errors, (near - batch["returns"]).square())
+        value_loss = errors.mean()
+        entropy = distribution.entropy().mean()
+        loss = policy_loss + self.scheduled("value_coef") * value_loss - self.scheduled("entropy_coef") * entropy
+
+        # KL(old‖new) ≈ E[(r-1) - log r]: unbiased and never negative (Schulman, "Approximating KL divergence").
+        with torch.no_grad():
+            kl = ((ratio - 1) - log_ratio).mean()
+            clipped = ((ratio - 1).abs() > clip).float().mean()
+        self._note_divergence(kl)
+        self.optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        norm = clipped_step(self.optimizer, settings.max_grad_norm, self._stopped if settings.target_kl is not None else None)
+        return {
+            "train/loss": loss,
+            "train/policy_loss": policy_loss,
+            "train/value_loss": value_loss,
+            "train/entropy": entropy,
+            "train/approx_kl": kl,
+            "train/clip_fraction": clipped,
+            "train/grad_norm": norm,
+        }
+
+    def _note_divergence(self, kl: Tensor) -> None:
+        """Stop, or change the learning rate, by how far the policy has moved; both on the device."""
+        if self.settings.target_kl is not None:
+            self._stopped.copy_(torch.maximum(self._stopped, (kl > 1.5 * self.settings.target_kl).float()))
+        if self.settings.adaptive_kl is not None:
+            rate, desired = self.scheduled("learning_rate"), self.settings.adaptive_kl
+            factor = torch.where(kl > 2 * desired, 1 / 1.5, torch.where(kl < desired / 2, 1.5, 1.0))
+            rate.copy_((rate * factor).clamp(*ADAPTIVE_RATE_RANGE))
+
+    def set_schedules(self, phase: Phase) -> None:
+        """As every workflow, but a learning rate that adapts keeps what it adapted to."""
+        adapted = self.scheduled("learning_rate").clone()
+        super().set_schedules(phase)
+        if self.settings.adaptive_kl is not None:
+            self.scheduled("learning_rate").copy_(adapted)
+
+    def _stopped_on_host(self) -> bool:
+        # Where reading a flag costs nothing, steps that would be skipped on the device need not be computed at all.
+        return self.settings.target_kl is not None and self.context.device.type == "cpu" and bool(self._stopped)
+
+    @torch.no_grad()
+    def _rollout_metrics(self, batch: Batch) -> Metrics:
+        unexplained = (batch["returns"] - batch["values"]).var()
+        metrics: dict[str, Tensor] = {
+            "train/explained_variance": 1 - unexplained / (batch["returns"].var() + 1e-8),
+            "train/value_mean": batch["values"].mean(),
+        }
+        if self.settings.target_kl is not None:
+            metrics["train/kl_stop_triggered"] = self._stopped
+        if hasattr(self.head, "log_std"):
+            metrics["train/action_std"] = self.head.log_std.exp().mean()
+        return metrics
+
+    def _by_time(self, values: Tensor, like: Tensor) -> Tensor:
+        """(N·T, 1) → (T, N)"""
+        return values.reshape(like.shape[1], like.shape[0]).transpose(0, 1)
+
+
+def _standardize(values: Tensor) -> Tensor:
+    return (values - values.mean()) / (values.std() + 1e-8)

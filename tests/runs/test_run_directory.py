@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etude.errors import UserError
+from etude.runs.run import Run
+
+
+def create(root: Path, name: str = "CartPole-v1:ppo") -> Run:
+    return Run.create(root, name=name, config_yaml="a: 1\n", resolved_yaml="a: 1\nb: 2\n")
+
+
+def test_the_layout_of_a_run_directory(tmp_path: Path) -> None:
+    run = create(tmp_path / "runs")
+    assert sorted(os.listdir(run.path)) == ["checkpoints", "config.yaml", "logs", "resolved.yaml", "run.json", "videos"]
+    assert run.config_path.read_text() == "a: 1\n"
+    assert run.resolved_path.read_text() == "a: 1\nb: 2\n"
+    relative = {
+        name: str(getattr(run, name).relative_to(run.path))
+        for name in (
+            *("record_path", "config_path", "resolved_path", "metrics_path", "csv_path", "summary_path", "log_path"),
+            *("checkpoints_path", "logs", "videos"),
+        )
+    }
+    assert relative == {
+        "record_path": "run.json",
+        "config_path": "config.yaml",
+        "resolved_path": "resolved.yaml",
+        "metrics_path": "metrics.jsonl",
+        "csv_path": "metrics.csv",
+        "summary_path": "summary.json",
+        "log_path": "run.log",
+        "checkpoints_path": "checkpoints",
+        "logs": "logs",
+        "videos": "videos",
+    }
+    record = json.loads(run.record_path.read_text())
+    assert record["version"] == 1
+    assert record["id"] == run.id == run.path.name
+    assert (record["name"], record["status"], record["pid"]) == ("CartPole-v1:ppo", "running", os.getpid())
+    assert (record["group"], record["tags"]) == (None, [])
+    assert os.readlink(tmp_path / "runs" / "@last") == run.id
+
+
+def test_an_id_is_time_and_name_and_safe_to_type(tmp_path: Path) -> None:
+    assert re.fullmatch(r"\d{8}-\d{6}-CartPole-v1-ppo", create(tmp_path).id)
+    assert create(tmp_path, "../../é x").id.endswith("-x")
+    assert create(tmp_path, "///").id.endswith("-run")
+    assert len(create(tmp_path, "n" * 500).id) < 120
+
+
+def test_runs_that_start_in_the_same_second_get_their_own_directory(tmp_path: Path) -> None:
+    runs = [create(tmp_path) for _ in range(12)]
+    assert len({run.id for run in runs}) == 12
+    assert [run.id for run in Run.list(tmp_path)] == [run.id for run in reversed(runs)]
+
+
+def test_processes_that_start_together_get_their_own_directory(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from etude.runs.run import Run\n"
+        "assert 'torch' not in sys.modules\n"
+        "for _ in range(5): Run.create(Path(sys.argv[1]), name='x', config_yaml='', resolved_yaml='')"
+    )
+    children = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(4)]
+    assert [child.wait(timeout=30) for child in children] == [0] * 4
+    assert len(Run.list(tmp_path)) == 20
+
+
+def test_a_root_that_can_t_be_written_is_the_user_s_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="can't create a run in"):
+        create(tmp_path / "file" / "runs")
+
+
+def test_status_and_fields_are_kept(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.update_status(status="finished", tags=["good"], ended="now")
+    again = Run.open(run.path)
+    assert again.status == "finished"
+    assert again.record["tags"] == ["good"]
+    assert again.record["name"] == "CartPole-v1:ppo"
+    with pytest.raises(ValueError, match="status='done': one of created, running"):
+        run.update_status(status="done")
+
+
+def test_a_run_whose_process_is_gone_has_crashed(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from etude.runs.run import Run\n"
+        "print(Run.create(Path(sys.argv[1]), name='x', config_yaml='', resolved_yaml='').path, flush=True)\n"
+        "sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        run = Run.open(Path(child.stdout.readline().strip()))
+        assert run.status == "running"
+        child.kill()
+        while run.status == "running":
+            pass  # dead and not yet waited for: a zombie, which is no owner either
+    assert run.status == "crashed"
+    run.update_status(status="running")
+    assert run.status == "running"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="start times come from /proc")
+def test_a_reused_pid_is_not_the_owner(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.update_status(pid_started="1")
+    assert run.status == "crashed"
+
+
+def test_of_another_machine_s_process_nothing_is_claimed(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.update_status(pid=2**22 + 1, host="elsewhere")
+    assert run.status == "running"
+
+
+def test_foreign_and_damaged_folders_are_not_listed(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    for name, content in {"a": None, "b": "{", "c": "[]", "d": '{"version": 99}', "e": "[" * 9999, "f": "{}"}.items():
+        (tmp_path / name).mkdir()
+        if content is not None:
+            (tmp_path / name / "run.json").write_text(content)
+        with pytest.raises(UserError):
+            Run.open(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("")
+    assert [found.id for found in Run.list(tmp_path)] == [run.id]
+    with pytest.raises(UserError, match="newer Etude"):
+        Run.open(tmp_path / "d")
+
+
+def test_a_summary_is_replaced_whole(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    assert run.summary == {}
+    run.write_summary({"best": {"value": 1.0}, "loss": float("nan")})
+    run.write_summary({"best": {"value": 2.0}})
+    assert run.summary == {"best": {"value": 2.0}}
+
+
+def test_a_locked_run_names_its_owner(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    script = (
+        "import sys; from pathlib import Path; from etude.runs.run import Run\n"
+        "with Run.open(Path(sys.argv[1])).lock():\n"
+        "    print('locked', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(run.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "locked\n"
+        with pytest.raises(UserError, match=f"run {run.id} is in use by process {child.pid}"), run.lock():
+            pass
+        child.kill()
+    with run.lock():
+        assert (run.path / ".lock").read_text() == f"{os.getpid()}\n"
+        with pytest.raises(UserError, match=f"process {os.getpid()}"), run.lock():
+            pass
+    with run.lock():
+        pass
+
+
+def test_checkpoints_live_in_the_run(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    saved = run.checkpoints(keep=2).save({"policy": {}}, counters={"env_steps": 0, "updates": 0}, metadata={})
+    assert saved.path == run.path / "checkpoints" / "000000-0-0"

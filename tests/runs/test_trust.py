@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etude.runs.trust import is_own, sign
+
+
+@pytest.fixture(autouse=True)
+def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def run_directory(tmp_path: Path) -> Path:
+    path = tmp_path / "runs" / "20260101-000000-x"
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text("seed: 1\n")
+    (path / "resolved.yaml").write_text("device: cpu\n")
+    return path
+
+
+def test_a_signed_run_is_own(run_directory: Path) -> None:
+    assert not is_own(run_directory)
+    sign(run_directory)
+    assert is_own(run_directory)
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "resolved.yaml"])
+def test_an_edited_config_is_no_longer_own(run_directory: Path, file: str) -> None:
+    sign(run_directory)
+    with open(run_directory / file, "a") as opened:
+        opened.write("target: os.system\n")
+    assert not is_own(run_directory)
+
+
+def test_lines_moved_between_the_files_are_noticed(run_directory: Path) -> None:
+    sign(run_directory)
+    (run_directory / "config.yaml").write_text("seed: 1\ndevice: cpu\n")
+    (run_directory / "resolved.yaml").write_text("")
+    assert not is_own(run_directory)
+
+
+def test_a_run_of_another_machine_is_not_own(run_directory: Path, data_home: Path) -> None:
+    sign(run_directory)
+    shutil.rmtree(data_home)
+    assert not is_own(run_directory)
+    sign(run_directory.parent)  # makes this machine's own key
+    assert not is_own(run_directory)
+
+
+def test_a_signature_does_not_move_to_another_run(run_directory: Path) -> None:
+    sign(run_directory)
+    shutil.copytree(run_directory, run_directory.with_name("other"))
+    assert not is_own(run_directory.with_name("other"))
+
+
+@pytest.mark.parametrize("origin", ["", "[]", "{}", '{"hmac_sha256": 1}', '{"hmac_sha256": "é"}', "[" * 4000])
+def test_a_strange_signature_is_not_own(run_directory: Path, origin: str) -> None:
+    sign(run_directory)
+    (run_directory / "provenance" / "origin.json").write_text(origin)
+    assert not is_own(run_directory)
+
+
+def test_the_key_is_private_and_outside_the_run(run_directory: Path, data_home: Path) -> None:
+    sign(run_directory)
+    key = data_home / "etude" / "key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert len(key.read_bytes()) == 32
+    assert key.read_bytes().hex() not in (run_directory / "provenance" / "origin.json").read_text()
+    assert [path.name for path in key.parent.iterdir()] == ["key"]
+
+
+def test_without_a_home_nothing_is_signed_and_nothing_fails(
+    run_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    sign(run_directory)
+    assert not (run_directory / "provenance").exists()
+    assert not is_own(run_directory)
+
+
+def test_processes_that_start_together_agree_on_one_key(run_directory: Path, data_home: Path) -> None:
+    script = "import sys; from pathlib import Path; from etude.runs.trust import sign; sign(Path(sys.argv[1]))"
+    copies = [run_directory.with_name(f"run-{index}") for index in range(6)]
+    for copy in copies:
+        shutil.copytree(run_directory, copy)
+    children = [subprocess.Popen([sys.executable, "-c", script, str(copy)]) for copy in copies]
+    assert [child.wait(timeout=30) for child in children] == [0] * len(copies)
+    assert all(is_own(copy) for copy in copies)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from etude.errors import UserError
+from etude.telemetry.tensorboard import TensorBoardSink
+
+
+def curves(folder):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(folder)).Reload()
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+ROWS = [
+    {"env_steps": 8, "updates": 1, "train/loss": 0.5},
+    {"env_steps": 16, "updates": 2, "train/loss": 0.25, "eval/return_mean": 7.0},
+]
+
+
+@pytest.mark.parametrize(("axis", "steps"), [("env_steps", (8, 16)), ("updates", (1, 2))])
+def test_every_metric_is_a_curve_over_the_runs_axis(tmp_path, axis, steps):
+    sink = TensorBoardSink(tmp_path, axis=axis)
+    sink.write(ROWS)
+    sink.flush()
+    sink.close()
+    assert curves(tmp_path) == {
+        "train/loss": [(steps[0], 0.5), (steps[1], 0.25)],
+        "eval/return_mean": [(steps[1], 7.0)],
+    }
+
+
+def test_a_resumed_run_replaces_what_came_after_its_checkpoint(tmp_path):
+    first = TensorBoardSink(tmp_path)
+    first.write(ROWS)
+    first.close()
+    second = TensorBoardSink(tmp_path, purge_step=16)
+    second.write([{"env_steps": 16, "train/loss": 0.125}])
+    second.close()
+    assert curves(tmp_path)["train/loss"] == [(8, 0.5), (16, 0.125)]
+
+
+def test_without_the_package_the_error_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(UserError, match=r"pip install 'etude\[tensorboard\]'"):
+        TensorBoardSink(tmp_path)

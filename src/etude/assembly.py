@@ -191,7 +191,11 @@ def _callbacks(config: Config, environment: VectorEnvironment) -> list[Callback]
     built = [_build_callback(part) for part in config.training.callbacks]
     if config.training.early_stop == "off":
         return built
-    candidates = (config.training.return_threshold, config.environment.spec.return_threshold, environment.return_threshold)
+    candidates = (
+        config.training.return_threshold,
+        config.environment.spec.return_threshold,
+        environment.return_threshold,
+    )
     threshold = next((value for value in candidates if value is not None), None)
     if threshold is None:
         raise ConfigError(

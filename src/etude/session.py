@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,9 @@ def resume(
         before = load_config(run, trusted=trusted)
         config = before
         if words:
-            composition = compose(None, words=words, base=to_plain(before), allow_imports=trusted or trust.is_own(run.path))
+            composition = compose(
+                None, words=words, base=to_plain(before), allow_imports=trusted or trust.is_own(run.path)
+            )
             config = assembly.resolve(composition.config)
         changes = config_changes(before, config)
         store = run.checkpoints(config.checkpoint.keep)
@@ -120,7 +122,9 @@ def load_config(run: Run, *, trusted: bool = False) -> Config:
     return check(data, allow_imports=trusted or trust.is_own(run.path))
 
 
-def load_policy(run: Run, checkpoint: str = "best", *, trusted: bool = False, num_envs: int | None = None) -> tuple[Any, ...]:
+def load_policy(
+    run: Run, checkpoint: str = "best", *, trusted: bool = False, num_envs: int | None = None
+) -> tuple[Any, ...]:
     """Return (policy, environment, config, checkpoint): what evaluating or playing a run needs, from stored settings."""
     config = load_config(run, trusted=trusted)
     store = run.checkpoints()
@@ -160,9 +164,15 @@ def _drive(
         group = SinkGroup(sinks, on_alert=lambda text: console.message(text, error=True))
         stack.callback(group.close)
         store = run.checkpoints(config.checkpoint.keep)
-        facts = {"workflow": config.algorithm.name, "config_hash": config_hash(config), "fingerprint": provenance.fingerprint()}
+        facts = {
+            "workflow": config.algorithm.name,
+            "config_hash": config_hash(config),
+            "fingerprint": provenance.fingerprint(),
+        }
 
-        def write_checkpoint(parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path:
+        def write_checkpoint(
+            parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool
+        ) -> Path:
             metadata = {**metadata, **facts, "metrics_offset": rows.sync()}
             path = store.save(parts, counters=counters, metadata=metadata, best=best).path
             if "shared" in parts:
@@ -193,7 +203,9 @@ def _drive(
 
 def _load(orchestrator: Orchestrator, found: Checkpoint, config: Config) -> list[str]:
     if found.metadata.get("workflow") != config.algorithm.name:
-        raise EtudeError(f"checkpoint {found.name} is of {found.metadata.get('workflow')}, this run's config says {config.algorithm.name}")
+        raise EtudeError(
+            f"checkpoint {found.name} is of {found.metadata.get('workflow')}, this run's config says {config.algorithm.name}"
+        )
     parts = found.load(device="cpu")
     try:
         notes = orchestrator.load_state_dict(parts)
@@ -303,7 +315,9 @@ def _outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> 
         last_eval=orchestrator.last_evaluation.get(MONITOR),
         elapsed_s=orchestrator.elapsed_s,
         env_steps=orchestrator.counters.env_steps,
-        next_commands=[again] if status in ("interrupted", "stopped") else [f"etude evaluate {run.id} --episodes 100", more],
+        next_commands=[again]
+        if status in ("interrupted", "stopped")
+        else [f"etude evaluate {run.id} --episodes 100", more],
     )
 
 

@@ -85,7 +85,10 @@ class RolloutBuffer(Buffer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows written so far, and the shapes of all columns."""
-        return {"cursor": self.cursor, "columns": {key: _rows(value, self.cursor) for key, value in self.columns.items()}}
+        return {
+            "cursor": self.cursor,
+            "columns": {key: _rows(value, self.cursor) for key, value in self.columns.items()},
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Hold the rows that were saved."""
@@ -136,7 +139,9 @@ def _map_columns(columns: Mapping[str, Any], function: Any) -> dict[str, Any]:
 
 
 def _rows(column: Any, count: int) -> Any:
-    return {key: _rows(value, count) for key, value in column.items()} if isinstance(column, Mapping) else column[:count]
+    return (
+        {key: _rows(value, count) for key, value in column.items()} if isinstance(column, Mapping) else column[:count]
+    )
 
 
 def _copy_rows(target: Any, saved: Any, count: int) -> None:

@@ -1,1 +1,61 @@
+"""The `etude` command. One file a verb; heavy imports happen inside the verb that needs them."""
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, Parameter
+
+from etude import __version__
+from etude.errors import EtudeError
+
+INTERRUPTED = 130
+
+app = App(
+    name="etude",
+    help="A reinforcement-learning laboratory: train, resume exactly, evaluate, and keep every run.",
+    version=__version__,
+    default_parameter=Parameter(negative=()),
+)
+app.command("etude.cli.train:train", name="train", help="Train an agent: etude train CartPole-v1:ppo [key=value ...]")
+app.command("etude.cli.resume:resume", name="resume", help="Continue a run exactly where it stopped.")
+app.command("etude.cli.evaluate:evaluate", name="evaluate", help="Measure a run's policy on fresh episodes.")
+app.command("etude.cli.runs:app", name="runs", help="List runs, or show one.")
+app.command("etude.cli.config:config", name="config", help="Print the complete config of ENV:ALGO.")
+app.command("etude.cli.envs:envs", name="envs", help="List environments and their tuned variants.")
+app.command("etude.cli.algorithms:algorithms", name="algorithms", help="List algorithms.")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line: exit code 0 done, 1 failed, 2 a wrong request, 130 interrupted and saved."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; a user's slip is one clear message, never a traceback."""
+    try:
+        code = app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
+        return code if isinstance(code, int) else 0
+    except CycloptsError as error:
+        return _fail(_usage(error, arguments), 2)
+    except EtudeError as error:
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+
+
+def _usage(error: CycloptsError, arguments: Sequence[str]) -> str:
+    verb = next((word for word in arguments if not word.startswith("-")), "")
+    known = verb in {name for name in app if not name.startswith("-")}
+    text = " ".join(str(error).split())
+    return f"{text} (see `etude {verb} --help`)" if known else f"{text} (see `etude --help`)"
+
+
+def _fail(message: str, code: int) -> int:
+    for line in message.splitlines():
+        print(f"etude: {line}", file=sys.stderr)
+    return code

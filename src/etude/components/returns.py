@@ -16,7 +16,13 @@ from torch import Tensor
 
 
 def generalized_advantages(
-    rewards: Tensor, values: Tensor, next_values: Tensor, terminated: Tensor, ended: Tensor, gamma: float, gae_lambda: float
+    rewards: Tensor,
+    values: Tensor,
+    next_values: Tensor,
+    terminated: Tensor,
+    ended: Tensor,
+    gamma: float,
+    gae_lambda: float,
 ) -> Tensor:
     """GAE(λ), Schulman et al. 2016: A[t] = δ[t] + γλ A[t+1] within an episode. All (T, N)."""
     deltas = rewards + gamma * next_values * ~terminated - values

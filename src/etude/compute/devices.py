@@ -20,7 +20,9 @@ def pick_device(wanted: str) -> torch.device:
     except RuntimeError:
         raise UserError(f"experiment.device={wanted}: must be auto, cpu, cuda, cuda:N or mps") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"experiment.device={wanted}: this machine has {torch.cuda.device_count()} CUDA devices; use cpu or auto")
+        raise UserError(
+            f"experiment.device={wanted}: this machine has {torch.cuda.device_count()} CUDA devices; use cpu or auto"
+        )
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise UserError(f"experiment.device={wanted}: there is no such device here; use cpu or auto")
     return device

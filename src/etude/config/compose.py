@@ -70,7 +70,9 @@ def compose(
     chosen, renamed = aliases.normalize(block)
     algorithm = _text(named, "algorithm", "name") or _text(chosen, "algorithm", "name") or variant
     if not algorithm:
-        raise UserError(f"which algorithm? name it: etude train {environment}:ppo (known: {', '.join(algorithms.names())})")
+        raise UserError(
+            f"which algorithm? name it: etude train {environment}:ppo (known: {', '.join(algorithms.names())})"
+        )
     if variant is not None and algorithm == variant:
         _check_variant(environment, variant, preset)
     workflow = algorithms.resolve(algorithm, allow_imports=allow_imports)
@@ -112,7 +114,9 @@ def environment_presets() -> dict[str, dict[str, Any]]:
     """Return every shipped environment preset by environment id."""
     folder = resources.files("etude.presets").joinpath("environment")
     files = sorted(item.name for item in folder.iterdir() if item.name.endswith(".yaml"))
-    return {name.removesuffix(".yaml").replace("--", "/"): environment_preset(name.removesuffix(".yaml")) for name in files}
+    return {
+        name.removesuffix(".yaml").replace("--", "/"): environment_preset(name.removesuffix(".yaml")) for name in files
+    }
 
 
 def environment_preset(environment: str) -> dict[str, Any]:
@@ -193,7 +197,9 @@ def _check_variant(environment: str, variant: str, preset: Mapping[str, Any]) ->
     if variant in algorithms.names() or is_import_path(variant):
         return
     known = sorted({*variants(preset), *algorithms.names()})
-    raise UserError(f"{environment}:{variant}: no such algorithm or variant{did_you_mean(variant, known)} (known: {', '.join(known)})")
+    raise UserError(
+        f"{environment}:{variant}: no such algorithm or variant{did_you_mean(variant, known)} (known: {', '.join(known)})"
+    )
 
 
 def _phase_problems(config: Config) -> Iterator[str]:

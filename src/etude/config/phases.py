@@ -15,7 +15,17 @@ DEFAULT_HOOKS: dict[str, tuple[str, ...]] = {
     "offline": ("update",),
     "eval_only": ("evaluate",),
 }
-_PHASE_KEYS = ("name", "type", "hooks", "buffer", "duration_steps", "duration_updates", "duration_cycles", "until", "extra")
+_PHASE_KEYS = (
+    "name",
+    "type",
+    "hooks",
+    "buffer",
+    "duration_steps",
+    "duration_updates",
+    "duration_cycles",
+    "until",
+    "extra",
+)
 _HOOK_KEYS = ("count", "every", "ratio", "per")
 
 
@@ -74,7 +84,9 @@ def parse_phases(entries: Sequence[Mapping[str, Any]], where: str = "training.ph
     phases = _parse(entries, where, problems)
     for phase in phases[:-1]:
         if not phase.is_bounded:
-            problems.append(f"{where}: phase '{phase.name}' never ends, so the phases after it can't start; give it a duration")
+            problems.append(
+                f"{where}: phase '{phase.name}' never ends, so the phases after it can't start; give it a duration"
+            )
     if phases and phases[-1].type == "offline" and not phases[-1].is_bounded:
         problems.append(f"{where}: phase '{phases[-1].name}' is offline and never ends; give it duration_updates")
     if problems:
@@ -102,7 +114,9 @@ def _parse(entries: Sequence[Mapping[str, Any]], where: str, problems: list[str]
 def _parse_phase(entry: Mapping[str, Any], path: str, problems: list[str]) -> PhaseSpec:
     known = {key: value for key, value in entry.items() if key in _PHASE_KEYS}
     for key in set(entry) - set(known):
-        problems.append(f"{path}.{key}: unknown key{did_you_mean(key, _PHASE_KEYS) or ' (settings of your own go under extra)'}")
+        problems.append(
+            f"{path}.{key}: unknown key{did_you_mean(key, _PHASE_KEYS) or ' (settings of your own go under extra)'}"
+        )
     if not isinstance(known.get("name"), str):
         problems.append(f"{path}.name: is required")
     kind = known.setdefault("type", "online")
@@ -118,7 +132,10 @@ def _parse_phase(entry: Mapping[str, Any], path: str, problems: list[str]) -> Ph
             known[key] = None
         else:
             known[key] = int(value)
-    hooks = [_parse_hook(hook, f"{path}.hooks[{i}]", problems) for i, hook in enumerate(known.get("hooks") or DEFAULT_HOOKS[kind])]
+    hooks = [
+        _parse_hook(hook, f"{path}.hooks[{i}]", problems)
+        for i, hook in enumerate(known.get("hooks") or DEFAULT_HOOKS[kind])
+    ]
     known["hooks"] = tuple(hook for hook in hooks if hook is not None)
     if kind == "offline" and any(hook.name == "collect" for hook in known["hooks"]):
         problems.append(f"{path}: an offline phase doesn't collect; make it online or drop the hook")
@@ -162,7 +179,12 @@ def _parse_hook(entry: Any, path: str, problems: list[str]) -> HookSpec | None:
 
 
 def _parse_until(entry: Any, path: str, problems: list[str]) -> Until | None:
-    if not isinstance(entry, Mapping) or "metric" not in entry or set(entry) - {"metric", "above", "below"} or len(entry) != 2:
+    if (
+        not isinstance(entry, Mapping)
+        or "metric" not in entry
+        or set(entry) - {"metric", "above", "below"}
+        or len(entry) != 2
+    ):
         problems.append(f"{path}: must be {{metric: NAME, above: NUMBER}} or {{metric: NAME, below: NUMBER}}")
         return None
     return Until(**entry)

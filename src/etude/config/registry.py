@@ -66,7 +66,9 @@ class Registry:
                     "pass --trust if you know where it is from"
                 )
             return load_object(name, kind=self.kind)
-        raise UserError(f"unknown {self.kind} '{name}'{did_you_mean(name, self.names())} (known: {', '.join(self.names())})")
+        raise UserError(
+            f"unknown {self.kind} '{name}'{did_you_mean(name, self.names())} (known: {', '.join(self.names())})"
+        )
 
     def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
         return {entry.name: entry for entry in importlib.metadata.entry_points(group=f"etude.{self.kind}")}
@@ -99,7 +101,10 @@ def load_object(path: str, kind: str = "part") -> Any:
 algorithms = Registry(
     "algorithm",
     {
-        "ppo": ("etude.workflows.ppo:PPO", "Proximal policy optimisation; discrete, multi-discrete and continuous actions"),
+        "ppo": (
+            "etude.workflows.ppo:PPO",
+            "Proximal policy optimisation; discrete, multi-discrete and continuous actions",
+        ),
         "random": ("etude.workflows.random_policy:RandomPolicy", "Uniformly random actions, the baseline for any task"),
     },
 )

@@ -25,6 +25,7 @@ def make_environment(
 
 
 def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    _check_version(config.id)
     options = dict(config.kwargs)
     if config.max_episode_steps is not None:
         options["max_episode_steps"] = config.max_episode_steps
@@ -47,6 +48,13 @@ def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.E
         raise UserError(f"environment.kwargs: {config.id} {str(problem).split(')', 1)[-1].strip()}") from None
     except error.Error as problem:
         raise UserError(f"environment '{config.id}': {_first_line(problem)}") from None
+
+
+def _check_version(name: str) -> None:
+    """An id without a version would mean another task after an upgrade."""
+    versions = sorted(known for known in gymnasium.registry if known.rpartition("-v")[0] == name)
+    if versions and name not in gymnasium.registry:
+        raise UserError(f"environment '{name}': which version? write {versions[-1]}")
 
 
 def _first_line(problem: BaseException) -> str:

@@ -15,10 +15,31 @@ import torch
 
 # Fixed at construction, or drawn for people to look at: no part of a task's state.
 _IGNORED = frozenset(
-    "env spec metadata action_space observation_space _action_space _observation_space _metadata _cached_spec _saved_kwargs"
-    " render_mode screen clock surf window window_surface window_size isopen viewer cell_size _shape".split()
+    [
+        "env",
+        "spec",
+        "metadata",
+        "action_space",
+        "observation_space",
+        "_action_space",
+        "_observation_space",
+        "_metadata",
+        "_cached_spec",
+        "_saved_kwargs",
+        "render_mode",
+        "screen",
+        "clock",
+        "surf",
+        "window",
+        "window_surface",
+        "window_size",
+        "isopen",
+        "viewer",
+        "cell_size",
+        "_shape",
+    ]
 )
-_TENSOR_DTYPES = frozenset("float16 float32 float64 int8 int16 int32 int64 uint8 bool".split())
+_TENSOR_DTYPES = frozenset(["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"])
 
 
 class NotPlain(Exception):
@@ -90,7 +111,9 @@ def _encode(value: Any, path: str, seen: set[int]) -> Any:
     if type(value) is list:
         return [_encode(item, path, seen) for item in value]
     if type(value) is dict:
-        return {"$dict": [[_encode(key, path, seen), _encode(item, f"{path}.{key}", seen)] for key, item in value.items()]}
+        return {
+            "$dict": [[_encode(key, path, seen), _encode(item, f"{path}.{key}", seen)] for key, item in value.items()]
+        }
     raise NotPlain(f"{path} is a {type(value).__name__}")
 
 

@@ -55,7 +55,9 @@ def action_spec(space: gymnasium.Space[Any]) -> TensorSpec:
     """Return the tensor of an action; refuses spaces that no tensor can act in."""
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return _spec(space, "action")
-    raise UserError(f"this environment's actions are {type(space).__name__}; Etude acts in Box, Discrete, MultiDiscrete and MultiBinary")
+    raise UserError(
+        f"this environment's actions are {type(space).__name__}; Etude acts in Box, Discrete, MultiDiscrete and MultiBinary"
+    )
 
 
 def _spec(space: gymnasium.Space[Any], name: str) -> TensorSpec:

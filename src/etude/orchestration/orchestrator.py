@@ -32,7 +32,9 @@ class RowSink(Protocol):
 class CheckpointWriter(Protocol):
     """Where the run's state goes; returns the place it went to."""
 
-    def __call__(self, parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path: ...
+    def __call__(
+        self, parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool
+    ) -> Path: ...
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,12 @@ class PhaseScheduler:
         self.cycles += action.cycles - 1
         # A buffer that fills up ends a collect early; a budget that ends amid one leaves it half done.
         cut_short = spec.name == "collect" and result.env_steps < action.count * self._steps_per_count
-        if spec.ratio is not None or self._units >= spec.count * action.cycles or cut_short or self._phase_steps_left() == 0:
+        if (
+            spec.ratio is not None
+            or self._units >= spec.count * action.cycles
+            or cut_short
+            or self._phase_steps_left() == 0
+        ):
             self._finish_hook()
 
     def note_row(self, row: dict[str, float]) -> None:
@@ -190,7 +195,11 @@ class PhaseScheduler:
         self._granted = {}
 
     def _progress(self, spec: PhaseSpec) -> float:
-        pairs = ((self._steps, spec.duration_steps), (self._updates, spec.duration_updates), (self._cycles, spec.duration_cycles))
+        pairs = (
+            (self._steps, spec.duration_steps),
+            (self._updates, spec.duration_updates),
+            (self._cycles, spec.duration_cycles),
+        )
         parts = [done / duration for done, duration in pairs if duration]
         if not parts:
             parts = [self._env_steps / self.total_steps]
@@ -205,7 +214,19 @@ class PhaseScheduler:
 
     # ---- state ------------------------------------------------------------------------------------------------------------
 
-    _SCALARS = ("cycles", "_index", "_hook", "_units", "_env_steps", "_steps", "_decisions", "_updates", "_cycles", "_worked", "_until_met")
+    _SCALARS = (
+        "cycles",
+        "_index",
+        "_hook",
+        "_units",
+        "_env_steps",
+        "_steps",
+        "_decisions",
+        "_updates",
+        "_cycles",
+        "_worked",
+        "_until_met",
+    )
 
     def state_dict(self) -> dict[str, Any]:
         """Return where it stands."""

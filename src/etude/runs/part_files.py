@@ -39,7 +39,8 @@ def write_parts(
             )
         files[f"{part}/{STATE_NAME}"] = write_file(folder / STATE_NAME, data)
         files[f"{part}/{TENSORS_NAME}"] = FileRecord(*write_tensors(folder / TENSORS_NAME, tensors))
-        for written in (folder, *folder.relative_to(directory).parents):
+        relative = folder.relative_to(directory)
+        for written in (relative, *relative.parents):
             fsync_directory(directory / written)
     return files
 

@@ -162,7 +162,9 @@ class Workflow(ABC):
             for method in methods:
                 if not callable(getattr(component, method, None)):
                     kind = type(component).__name__
-                    raise UserError(f"{type(self).__name__} needs '{method}' of component '{role}', and a {kind} has none")
+                    raise UserError(
+                        f"{type(self).__name__} needs '{method}' of component '{role}', and a {kind} has none"
+                    )
             setattr(self, role, component)
 
     def initial_state(self, n: int) -> State:

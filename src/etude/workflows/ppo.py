@@ -152,7 +152,9 @@ class PPO(Workflow):
         self.settings = settings
         head = make_head(context.action_space, init_noise_std=settings.init_noise_std, fixed_std=settings.fixed_std)
         self.head = head.to(context.device)
-        self.normalizer = ObservationNormalizer(context.observation_space, environment.normalize_observations).to(context.device)
+        self.normalizer = ObservationNormalizer(context.observation_space, environment.normalize_observations).to(
+            context.device
+        )
         self.reward_normalizer: RewardNormalizer | None = None
         if environment.normalize_rewards and environment.normalize_observations != "static":
             self.reward_normalizer = RewardNormalizer(context.num_envs, settings.gamma).to(context.device)
@@ -234,7 +236,9 @@ class PPO(Workflow):
         values = self.critic(batch["observation"]).squeeze(-1)
         errors = (values - batch["returns"]).square()
         if settings.clip_value_loss is not None:
-            near = batch["values"] + (values - batch["values"]).clamp(-settings.clip_value_loss, settings.clip_value_loss)
+            near = batch["values"] + (values - batch["values"]).clamp(
+                -settings.clip_value_loss, settings.clip_value_loss
+            )
             errors = torch.maximum(errors, (near - batch["returns"]).square())
         value_loss = errors.mean()
         entropy = distribution.entropy().mean()
@@ -247,7 +251,9 @@ class PPO(Workflow):
         self._note_divergence(kl)
         self.optimizer.zero_grad(set_to_none=False)
         loss.backward()
-        norm = clipped_step(self.optimizer, settings.max_grad_norm, self._stopped if settings.target_kl is not None else None)
+        norm = clipped_step(
+            self.optimizer, settings.max_grad_norm, self._stopped if settings.target_kl is not None else None
+        )
         return {
             "train/loss": loss,
             "train/policy_loss": policy_loss,

@@ -46,6 +46,8 @@ def _features(space: gymnasium.Space[Any], value: Tensor) -> Tensor:
     if isinstance(space, spaces.MultiDiscrete):
         flat = value.flatten(1)
         sizes, starts = space.nvec.flatten().tolist(), space.start.flatten().tolist()
-        return torch.cat([functional.one_hot(flat[:, i] - s, n) for i, (n, s) in enumerate(zip(sizes, starts, strict=True))], -1).float()
+        return torch.cat(
+            [functional.one_hot(flat[:, i] - s, n) for i, (n, s) in enumerate(zip(sizes, starts, strict=True))], -1
+        ).float()
     flat = value.flatten(1)
     return flat.float() / 255.0 if value.dtype == torch.uint8 else flat.float()

@@ -1,0 +1,5 @@
+"""`python -m etude` is the `etude` command."""
+
+from etude.cli import main
+
+main()

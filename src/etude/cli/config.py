@@ -1,0 +1,64 @@
+"""`etude config`: print a complete config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from etude.config.compose import Composition
+
+
+def config(
+    spec: Annotated[str | None, Parameter(name="ENV:ALGO", show_default=False)] = None,
+    /,
+    *overrides: Annotated[str, Parameter(name="key=value")],
+    file: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    explain: bool = False,
+) -> int:
+    """Print the complete config of a run without starting it; the output can be loaded again with --config.
+
+    Parameters
+    ----------
+    spec
+        What to train, such as CartPole-v1:ppo.
+    overrides
+        Settings, such as algorithm.gamma=0.98.
+    file
+        A YAML or JSON file of settings.
+    as_json
+        Print JSON instead of YAML.
+    explain
+        Print each setting with what it does.
+    """
+    from etude.config.compose import compose
+
+    composition = compose(spec, file=file, words=overrides)
+    if explain:
+        from etude.config.reference import explain_config
+
+        print(explain_config(composition.config))
+    elif as_json:
+        from etude.config.validate import to_plain
+
+        print(json.dumps(to_plain(composition.config), indent=2))
+    else:
+        print_yaml(composition)
+    return 0
+
+
+def print_yaml(composition: Composition) -> None:
+    """Print a config to stdout, and to stderr the spellings that were translated."""
+    import sys
+
+    import yaml
+
+    from etude.config.validate import to_plain
+
+    for note in composition.notes:
+        print(f"read as: {note}", file=sys.stderr)
+    print(yaml.safe_dump(to_plain(composition.config), sort_keys=False, allow_unicode=True), end="")

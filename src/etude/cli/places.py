@@ -1,0 +1,22 @@
+"""Where runs live, and which run a word names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from etude.runs.run_selection import Selection
+
+
+def runs_root(given: Path | None) -> Path:
+    """Return --runs, or $ETUDE_RUNS, or ./runs."""
+    return given or Path(os.environ.get("ETUDE_RUNS") or "runs")
+
+
+def find_run(selector: str, runs: Path | None) -> Selection:
+    """Return the run a selector names: @last, @best, an id, a unique prefix, or a path."""
+    from etude.runs.run_selection import select_run
+
+    return select_run(selector, runs_root(runs))

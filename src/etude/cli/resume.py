@@ -1,0 +1,46 @@
+"""`etude resume`: go on with a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from etude.cli.places import find_run
+
+
+def resume(
+    run: Annotated[str, Parameter(name="RUN")],
+    /,
+    *overrides: Annotated[str, Parameter(name="key=value")],
+    checkpoint: str | None = None,
+    runs: Path | None = None,
+    trust: bool = False,
+    quiet: Annotated[bool, Parameter(alias="-q")] = False,
+) -> int:
+    """Continue a run exactly where it stopped, to the same end; changed settings are shown and recorded.
+
+    Parameters
+    ----------
+    run
+        @last, @best, an id, a unique prefix of one, or a path.
+    overrides
+        Settings to change from here on, such as training.total_steps=200000.
+    checkpoint
+        The checkpoint to go on from, by sequence or environment steps. Default: the newest.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    trust
+        Honour import paths in the config of somebody else's run.
+    quiet
+        Print nothing but errors and the last line.
+    """
+    found = find_run(run, runs)
+    from etude import session
+    from etude.cli.train import exit_code
+
+    outcome = session.resume(
+        found.run, words=overrides, checkpoint=checkpoint or found.checkpoint, trusted=trust, quiet=quiet
+    )
+    return exit_code(outcome.status)

@@ -1,0 +1,108 @@
+"""`etude train`: start a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from etude.cli.places import find_run, runs_root
+
+
+def train(
+    spec: Annotated[str | None, Parameter(name="ENV:ALGO", show_default=False)] = None,
+    /,
+    *overrides: Annotated[str, Parameter(name="key=value")],
+    config: Annotated[Path | None, Parameter(alias="-c")] = None,
+    from_run: str | None = None,
+    seed: int | None = None,
+    num_envs: int | None = None,
+    total_steps: Annotated[float | None, Parameter(alias=["--max-timesteps", "--total-timesteps"])] = None,
+    name: str | None = None,
+    group: str | None = None,
+    runs: Path | None = None,
+    print_config: bool = False,
+    trust: bool = False,
+    quiet: Annotated[bool, Parameter(alias="-q")] = False,
+) -> int:
+    """Train an agent, from a laptop's first CartPole to the last robot.
+
+    The config is composed from the environment's preset, the algorithm's defaults, a file and key=value words, in that
+    order; `--print-config` shows the result without training.
+
+    Parameters
+    ----------
+    spec
+        What to train, such as CartPole-v1:ppo: any Gymnasium id, and an algorithm or a variant of the preset.
+    overrides
+        Settings, such as algorithm.gamma=0.98 or network.actor.hidden_dims=[128,128].
+    config
+        A YAML or JSON file of settings.
+    from_run
+        Start a new run with the settings of an earlier one.
+    seed
+        The root of every random stream (experiment.seed).
+    num_envs
+        Copies of the environment (environment.num_envs).
+    total_steps
+        The budget in environment steps (training.total_steps); 1e6 is fine.
+    name
+        A name for the run (experiment.name).
+    group
+        A group of runs it belongs to (experiment.group).
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    print_config
+        Print the complete config and stop; no run is made.
+    trust
+        Honour import paths in a config that came with somebody else's run.
+    quiet
+        Print nothing but errors and the last line.
+    """
+    from etude.config.compose import compose
+    from etude.errors import UserError
+
+    words = list(overrides)
+    if spec is not None and "=" in spec and ":" not in spec.split("=")[0]:
+        words, spec = [spec, *words], None
+    flags = {
+        "experiment.seed": seed,
+        "environment.num_envs": num_envs,
+        "training.total_steps": total_steps,
+        "experiment.name": None if name is None else f"'{name}'",
+        "experiment.group": None if group is None else f"'{group}'",
+    }
+    words += [f"{key}={value}" for key, value in flags.items() if value is not None]
+    base, allow_imports = None, True
+    if from_run is not None:
+        if spec is not None or config is not None:
+            raise UserError("--from-run brings its own environment and algorithm; leave out ENV:ALGO and --config")
+        base, allow_imports = _stored(from_run, runs, trust)
+    composition = compose(spec, file=config, words=words, base=base, allow_imports=allow_imports)
+    if print_config:
+        from etude.cli.config import print_yaml
+
+        print_yaml(composition)
+        return 0
+    from etude import session
+
+    outcome = session.train(composition, root=runs_root(runs), quiet=quiet, command=sys.argv)
+    return exit_code(outcome.status)
+
+
+def exit_code(status: str) -> int:
+    """Return 130 for a run that was interrupted and saved, else 0."""
+    from etude.cli import INTERRUPTED
+
+    return INTERRUPTED if status == "interrupted" else 0
+
+
+def _stored(selector: str, runs: Path | None, trusted: bool) -> tuple[dict[str, object], bool]:
+    from etude.config.validate import to_plain
+    from etude.runs.trust import is_own
+    from etude.session import load_config
+
+    run = find_run(selector, runs).run
+    return to_plain(load_config(run, trusted=trusted)), trusted or is_own(run.path)

@@ -99,9 +99,7 @@ def build_workflow(
     for role, options in config.network.items():
         generator = torch.Generator().manual_seed(derive_seed(config.experiment.seed, "init", role))
         gain = 0.01 if role == "actor" else 1.0  # a policy begins close to uniform
-        network = networks.resolve(options.type)(
-            options, observation_space, sizes[role], generator=generator, output_gain=gain
-        )
+        network = networks.resolve(options.type)(options, observation_space, sizes[role], generator=generator, output_gain=gain)
         parts[role] = network.to(device)
     workflow = workflow_class()
     workflow.initialize(

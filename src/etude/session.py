@@ -82,9 +82,7 @@ def resume(
         before = load_config(run, trusted=trusted)
         config = before
         if words:
-            composition = compose(
-                None, words=words, base=to_plain(before), allow_imports=trusted or trust.is_own(run.path)
-            )
+            composition = compose(None, words=words, base=to_plain(before), allow_imports=trusted or trust.is_own(run.path))
             config = assembly.resolve(composition.config)
         changes = config_changes(before, config)
         store = run.checkpoints(config.checkpoint.keep)
@@ -122,9 +120,7 @@ def load_config(run: Run, *, trusted: bool = False) -> Config:
     return check(data, allow_imports=trusted or trust.is_own(run.path))
 
 
-def load_policy(
-    run: Run, checkpoint: str = "best", *, trusted: bool = False, num_envs: int | None = None
-) -> tuple[Any, ...]:
+def load_policy(run: Run, checkpoint: str = "best", *, trusted: bool = False, num_envs: int | None = None) -> tuple[Any, ...]:
     """Return (policy, environment, config, checkpoint): what evaluating or playing a run needs, from stored settings."""
     config = load_config(run, trusted=trusted)
     store = run.checkpoints()
@@ -170,9 +166,7 @@ def _drive(
             "fingerprint": provenance.fingerprint(),
         }
 
-        def write_checkpoint(
-            parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool
-        ) -> Path:
+        def write_checkpoint(parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path:
             metadata = {**metadata, **facts, "metrics_offset": rows.sync()}
             path = store.save(parts, counters=counters, metadata=metadata, best=best).path
             if "shared" in parts:
@@ -223,7 +217,7 @@ def _record_changes(run: Run, config: Config, orchestrator: Orchestrator, change
 
     own = trust.is_own(run.path)
     with (run.logs / "changes.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({**orchestrator.counters.as_dict(), "changes": changes}) + "\n")
+        file.write(json.dumps({**orchestrator.counters.as_dict(), "changes": changes}, ensure_ascii=False) + "\n")
     write_text_atomic(run.resolved_path, _resolved_yaml(config, orchestrator))
     if own:
         trust.sign(run.path)
@@ -315,9 +309,7 @@ def _outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> 
         last_eval=orchestrator.last_evaluation.get(MONITOR),
         elapsed_s=orchestrator.elapsed_s,
         env_steps=orchestrator.counters.env_steps,
-        next_commands=[again]
-        if status in ("interrupted", "stopped")
-        else [f"etude evaluate {run.id} --episodes 100", more],
+        next_commands=[again] if status in ("interrupted", "stopped") else [f"etude evaluate {run.id} --episodes 100", more],
     )
 
 

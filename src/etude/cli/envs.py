@@ -33,9 +33,7 @@ def envs(
     presets = {name: preset for name, preset in environment_presets().items() if wanted(name)}
     others = sorted(name for name in gymnasium.registry if wanted(name) and name not in presets)
     if as_json:
-        tuned = {
-            name: {"description": p.get("description", ""), "variants": variants(p)} for name, p in presets.items()
-        }
+        tuned = {name: {"description": p.get("description", ""), "variants": variants(p)} for name, p in presets.items()}
         print(json.dumps({"tuned": tuned, "gymnasium": others}))
         return 0
     for name, preset in presets.items():

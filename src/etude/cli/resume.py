@@ -40,7 +40,5 @@ def resume(
     from etude import session
     from etude.cli.train import exit_code
 
-    outcome = session.resume(
-        found.run, words=overrides, checkpoint=checkpoint or found.checkpoint, trusted=trust, quiet=quiet
-    )
+    outcome = session.resume(found.run, words=overrides, checkpoint=checkpoint or found.checkpoint, trusted=trust, quiet=quiet)
     return exit_code(outcome.status)

@@ -45,9 +45,7 @@ def list_runs(*, runs: Path | None = None, limit: int = 30, as_json: Json = Fals
     print(f"{'RUN':<{widths}}  {'STATUS':<11} {'STEPS':>11}  {'BEST':>9}  {'LAST':>9}")
     for row in rows:
         steps = f"{row['env_steps']:,}" if row["env_steps"] is not None else "-"
-        print(
-            f"{row['id']:<{widths}}  {row['status']:<11} {steps:>11}  {_number(row['best']):>9}  {_number(row['last']):>9}"
-        )
+        print(f"{row['id']:<{widths}}  {row['status']:<11} {steps:>11}  {_number(row['best']):>9}  {_number(row['last']):>9}")
     if len(found) > limit:
         print(f"... and {len(found) - limit} more (--limit)")
     return 0
@@ -70,9 +68,7 @@ def show(run: Annotated[str, Parameter(name="RUN")], /, *, runs: Path | None = N
     git = _read(found.path / "provenance" / "git.json")
     last_row = _last_row(found)
     checkpoints = sorted(
-        path.name
-        for path in found.checkpoints_path.iterdir()
-        if (path / "manifest.json").is_file() and not path.is_symlink()
+        path.name for path in found.checkpoints_path.iterdir() if (path / "manifest.json").is_file() and not path.is_symlink()
     )
     if as_json:
         whole = {**found.record, "status": found.status, "summary": found.summary, "git": git}
@@ -84,14 +80,12 @@ def show(run: Annotated[str, Parameter(name="RUN")], /, *, runs: Path | None = N
     print(f"  lies in      {found.path}")
     print(f"  created      {found.record.get('created', '-')}")
     if git and git.get("commit"):
-        print(
-            f"  commit       {git['commit'][:12]} on {git.get('branch') or 'no branch'}{', with changes' if git.get('dirty') else ''}"
-        )
+        changed = ", with changes" if git.get("dirty") else ""
+        print(f"  commit       {git['commit'][:12]} on {git.get('branch') or 'no branch'}{changed}")
     if summary:
         counters = summary["counters"]
-        print(
-            f"  progress     {counters['env_steps']:,} environment steps, {counters['updates']:,} updates, {counters['episodes']:,} episodes"
-        )
+        steps, updates, episodes = (f"{counters[name]:,}" for name in ("env_steps", "updates", "episodes"))
+        print(f"  progress     {steps} environment steps, {updates} updates, {episodes} episodes")
         print(f"  best         {_number(summary['best']['value'])} ({summary['best']['metric']})")
         print(f"  took         {summary['elapsed_s']:.1f} s")
     print(f"  checkpoints  {', '.join(checkpoints) or 'none'}")

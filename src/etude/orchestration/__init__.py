@@ -1,1 +1,1 @@
-
+"""The training loop and what surrounds it: phases, counters, callbacks, evaluation."""

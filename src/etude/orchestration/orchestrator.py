@@ -32,9 +32,9 @@ class RowSink(Protocol):
 class CheckpointWriter(Protocol):
     """Where the run's state goes; returns the place it went to."""
 
-    def __call__(
-        self, parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool
-    ) -> Path: ...
+    def __call__(self, parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path:
+        """Write the parts of a checkpoint."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class Orchestrator:
             self._evaluate()
             return HookResult()
         with self._timed("update" if action.hook.startswith("update") else action.hook):
-            return getattr(self.workflow, action.hook)(self.scheduler.view(), action.count)
+            return getattr(self.workflow, action.hook)(self.scheduler.view(), action.units)
 
     def _limits(self) -> tuple[int | None, int | None]:
         """How far one call may go: to the next event, or a single cycle if a callback watches each of them."""
@@ -296,9 +296,9 @@ class Orchestrator:
         metrics: Row = {"time/elapsed_s": now}
         if now > then and self.counters.env_steps > steps:
             rate = (self.counters.env_steps - steps) / (now - then)
-            self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
+            smoothed = self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
             metrics["time/steps_per_second"] = rate
-            metrics["time/eta_s"] = max(0, self.scheduler.total_steps - self.counters.env_steps) / self._rate
+            metrics["time/eta_s"] = max(0, self.scheduler.total_steps - self.counters.env_steps) / smoothed
             self._mark = (self.counters.env_steps, now)
         wall = self._clock() - self._started
         return metrics | {f"time/share/{name}": spent / wall for name, spent in self.timings.items() if wall > 0}

@@ -14,7 +14,7 @@ class Action(NamedTuple):
     """A hook to call, and how many units of work to ask of it."""
 
     hook: str
-    count: int
+    units: int
     cycles: int = 1
     """How many cycles this call completes, where several were merged into one (the chunk law allows it)."""
 
@@ -100,18 +100,13 @@ class PhaseScheduler:
         self._updates += result.updates
         self._worked = self._worked or not result.is_empty or spec.name == "evaluate"
         if spec.ratio is not None:
-            self._granted[self._hook] = self._granted.get(self._hook, 0) + action.count
-        self._units += action.count
+            self._granted[self._hook] = self._granted.get(self._hook, 0) + action.units
+        self._units += action.units
         self._cycles += action.cycles - 1
         self.cycles += action.cycles - 1
         # A buffer that fills up ends a collect early; a budget that ends amid one leaves it half done.
-        cut_short = spec.name == "collect" and result.env_steps < action.count * self._steps_per_count
-        if (
-            spec.ratio is not None
-            or self._units >= spec.count * action.cycles
-            or cut_short
-            or self._phase_steps_left() == 0
-        ):
+        cut_short = spec.name == "collect" and result.env_steps < action.units * self._steps_per_count
+        if spec.ratio is not None or self._units >= spec.count * action.cycles or cut_short or self._phase_steps_left() == 0:
             self._finish_hook()
 
     def note_row(self, row: dict[str, float]) -> None:
@@ -209,7 +204,9 @@ class PhaseScheduler:
         phase = self.current_phase
         hooks = ", ".join(hook.name for hook in phase.hooks)
         if phase.type == "offline":
-            return f"phase '{phase.name}' is offline and its buffer holds too little to learn from; collect in a phase before it"
+            return (
+                f"phase '{phase.name}' is offline and its buffer holds too little to learn from; collect in a phase before it"
+            )
         return f"phase '{phase.name}' did nothing in a whole cycle ({hooks}); does it collect into the buffer it learns from?"
 
     # ---- state ------------------------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-
+"""Algorithms, and the contract they share."""

@@ -125,6 +125,7 @@ class Workflow(ABC):
 
     def __init__(self) -> None:
         self.metrics = MetricSums()
+        self._hyper: dict[str, Tensor] = {}
 
     # ---- what the config needs to know ------------------------------------------------------------------------------
 
@@ -149,8 +150,10 @@ class Workflow(ABC):
         return {}
 
     @classmethod
-    def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
-        """Raise UserError if this algorithm can't work with these spaces."""
+    def check_spaces(  # noqa: B027 # every space will do unless an algorithm says otherwise
+        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> None:
+        """Raise UserError if this algorithm can't work with these spaces; by default any will do."""
 
     # ---- what an algorithm is -----------------------------------------------------------------------------------------
 
@@ -162,9 +165,7 @@ class Workflow(ABC):
             for method in methods:
                 if not callable(getattr(component, method, None)):
                     kind = type(component).__name__
-                    raise UserError(
-                        f"{type(self).__name__} needs '{method}' of component '{role}', and a {kind} has none"
-                    )
+                    raise UserError(f"{type(self).__name__} needs '{method}' of component '{role}', and a {kind} has none")
             setattr(self, role, component)
 
     def initial_state(self, n: int) -> State:
@@ -172,9 +173,7 @@ class Workflow(ABC):
         return None
 
     @abstractmethod
-    def act(
-        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
-    ) -> ActResult:
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Choose an action for each row of an observation (N, ...)."""
 
     @abstractmethod
@@ -216,29 +215,28 @@ class Workflow(ABC):
     def buffer(self, phase: Phase) -> Buffer:
         """Return the buffer a phase names, or the only one there is."""
         buffers = self.context.buffers
-        if phase.buffer is None and len(buffers) == 1:
-            return next(iter(buffers.values()))
-        if phase.buffer not in buffers:
-            raise UserError(f"phase '{phase.name}' names buffer '{phase.buffer}'; there are: {', '.join(buffers)}")
-        return buffers[phase.buffer]
+        name = next(iter(buffers)) if phase.buffer is None and len(buffers) == 1 else phase.buffer
+        if name is None or name not in buffers:
+            raise UserError(f"phase '{phase.name}' names buffer '{name}'; there are: {', '.join(buffers)}")
+        return buffers[name]
 
     def scheduled(self, name: str) -> Tensor:
         """Return the tensor that holds a scheduled hyper-parameter, such as the learning rate; made on first use."""
-        hyper: dict[str, Tensor] = self.__dict__.setdefault("_hyper", {})
-        if name not in hyper:
-            schedule = Schedule.parse(getattr(self.context.config.algorithm, name))
-            hyper[name] = torch.tensor(schedule.start, device=self.context.device)
-        return hyper[name]
+        if name not in self._hyper:
+            self._hyper[name] = torch.tensor(self._schedule(name).start, device=self.context.device)
+        return self._hyper[name]
 
     def set_schedules(self, phase: Phase) -> None:
         """Write the current value of every scheduled hyper-parameter in use: a pure function of the steps done."""
-        for name, tensor in self.__dict__.get("_hyper", {}).items():
-            schedule = Schedule.parse(getattr(self.context.config.algorithm, name))
-            tensor.fill_(schedule.at(phase.env_steps, phase.total_steps))
+        for name, tensor in self._hyper.items():
+            tensor.fill_(self._schedule(name).at(phase.env_steps, phase.total_steps))
 
     def hyper_parameters(self) -> dict[str, float]:
         """Return the current value of each scheduled hyper-parameter, for the log."""
-        return {name: float(tensor.to("cpu")) for name, tensor in self.__dict__.get("_hyper", {}).items()}
+        return {name: float(tensor.to("cpu")) for name, tensor in self._hyper.items()}
+
+    def _schedule(self, name: str) -> Schedule:
+        return Schedule.parse(getattr(self.context.config.algorithm, name))
 
     # ---- state ------------------------------------------------------------------------------------------------------------
 
@@ -251,7 +249,7 @@ class Workflow(ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of every stateful part; extend it for counters of your own."""
         state = {name: _state_of(part) for name, part in self.stateful_parts().items()}
-        return {**state, "_hyper": dict(self.__dict__.get("_hyper", {}))}
+        return {**state, "_hyper": dict(self._hyper)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore every stateful part in place."""

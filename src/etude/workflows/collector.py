@@ -86,7 +86,7 @@ class Collector:
             self._is_first = torch.ones_like(state["is_first"]).to(self.environment.device)
             self.episodes.restart()
             self._state = state["state"]
-            return "this environment's state can't be captured: episodes begin anew, and the run is not the same as one never stopped"
+            return "this environment's state can't be captured: new episodes begin, unlike in a run never stopped"
         self.environment.load_state_dict(state["environment"])
         self._observation = map_observation(self._to_environment, state["observation"])
         self._is_first = self._to_environment(state["is_first"])

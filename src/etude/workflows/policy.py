@@ -27,9 +27,7 @@ class Policy(ABC):
         return None
 
     @abstractmethod
-    def act(
-        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
-    ) -> ActResult:
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Choose an action for each row of an observation (N, ...)."""
 
     @abstractmethod
@@ -51,9 +49,7 @@ class WorkflowPolicy(Policy):
         """Return the workflow's initial state."""
         return self._workflow.initial_state(n)
 
-    def act(
-        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
-    ) -> ActResult:
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Act as the workflow does."""
         return self._workflow.act(observation, state, is_first, mode=mode, generator=generator)
 
@@ -83,9 +79,7 @@ class ActorPolicy(Policy):
         self.parts = nn.ModuleDict({"normalizer": normalizer, "actor": actor, "head": head})
         self._normalizer, self._actor, self._head = normalizer, actor, head
 
-    def act(
-        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
-    ) -> ActResult:
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Return the environment action; extras hold the raw sample and its log-probability."""
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
         distribution = self._head(self._actor(self._normalizer(observation)), mask)

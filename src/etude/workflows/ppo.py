@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, flatten, minibatches, take
-from etude.components.distributions import make_head
+from etude.components.distributions import GaussianHead, make_head
 from etude.components.networks.encoder import ACTION_MASK
 from etude.components.normalizers import ObservationNormalizer, RewardNormalizer
 from etude.components.optimizers import build_optimizer, clipped_step
@@ -115,7 +115,9 @@ class PPO(Workflow):
     """Clipped policy gradient with a learned value function."""
 
     Config = PPOConfig
-    needs = {"actor": ("forward",), "critic": ("forward",)}
+    actor: nn.Module
+    critic: nn.Module
+    needs: ClassVar = {"actor": ("forward",), "critic": ("forward",)}
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -168,9 +170,7 @@ class PPO(Workflow):
         for name in ("clip_range", "value_coef", "entropy_coef"):
             self.scheduled(name)
 
-    def act(
-        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
-    ) -> ActResult:
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Act as the policy does."""
         return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
 
@@ -236,9 +236,7 @@ class PPO(Workflow):
         values = self.critic(batch["observation"]).squeeze(-1)
         errors = (values - batch["returns"]).square()
         if settings.clip_value_loss is not None:
-            near = batch["values"] + (values - batch["values"]).clamp(
-                -settings.clip_value_loss, settings.clip_value_loss
-            )
+            near = batch["values"] + (values - batch["values"]).clamp(-settings.clip_value_loss, settings.clip_value_loss)
             errors = torch.maximum(errors, (near - batch["returns"]).square())
         value_loss = errors.mean()
         entropy = distribution.entropy().mean()
@@ -251,9 +249,7 @@ class PPO(Workflow):
         self._note_divergence(kl)
         self.optimizer.zero_grad(set_to_none=False)
         loss.backward()
-        norm = clipped_step(
-            self.optimizer, settings.max_grad_norm, self._stopped if settings.target_kl is not None else None
-        )
+        norm = clipped_step(self.optimizer, settings.max_grad_norm, self._stopped if settings.target_kl is not None else None)
         return {
             "train/loss": loss,
             "train/policy_loss": policy_loss,
@@ -293,7 +289,7 @@ class PPO(Workflow):
         }
         if self.settings.target_kl is not None:
             metrics["train/kl_stop_triggered"] = self._stopped
-        if hasattr(self.head, "log_std"):
+        if isinstance(self.head, GaussianHead):
             metrics["train/action_std"] = self.head.log_std.exp().mean()
         return metrics
 

@@ -50,9 +50,7 @@ class RandomPolicy(Workflow):
             self._low = torch.as_tensor(np.asarray(space.low), dtype=torch.float32, device=context.device)
             self._high = torch.as_tensor(np.asarray(space.high), dtype=torch.float32, device=context.device)
 
-    def act(
-        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
-    ) -> ActResult:
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Draw an action for each row."""
         return ActResult(self._draw(len(is_first), generator), state)
 

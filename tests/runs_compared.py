@@ -49,9 +49,8 @@ def stopped_after(cycles: int) -> Iterator[None]:
 
 
 def rows(run: Run) -> list[dict[str, bytes]]:
-    return [
-        {key: struct.pack("<d", value) for key, value in deterministic_items(row).items()} for row in read_rows(run.metrics_path)
-    ]
+    logged = read_rows(run.metrics_path)
+    return [{key: struct.pack("<d", value) for key, value in deterministic_items(row).items()} for row in logged]
 
 
 def state(run: Run) -> Any:

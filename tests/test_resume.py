@@ -38,7 +38,10 @@ OPTIONS = (
 )
 
 
-@pytest.mark.parametrize("settings", [CARTPOLE, PENDULUM, FROZEN_LAKE, OPTIONS], ids=["cartpole", "pendulum", "lake", "options"])
+CASES = {"cartpole": CARTPOLE, "pendulum": PENDULUM, "lake": FROZEN_LAKE, "options": OPTIONS}
+
+
+@pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
 def test_resume_equals_uninterrupted(settings: tuple[str, ...], tmp_path: Path) -> None:
     whole = train(settings[0], tmp_path / "whole", *settings[1:])
     generator = random.Random(settings[0])

@@ -12,6 +12,8 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
+from etude.environments.spaces import finite_range, leaf_spaces
+from etude.environments.vector import ACTION_MASK
 from etude.errors import UserError
 
 
@@ -62,9 +64,11 @@ class Categorical:
 
 
 class MultiCategorical:
-    """Several independent choices, from logits (N, sum(sizes)); actions are (N, len(sizes))."""
+    """Several independent choices, from logits and an optional mask (N, sum(sizes)); actions are (N, len(sizes))."""
 
-    def __init__(self, logits: Tensor, sizes: Sequence[int]) -> None:
+    def __init__(self, logits: Tensor, sizes: Sequence[int], mask: Tensor | None = None) -> None:
+        if mask is not None:
+            logits = logits.masked_fill(mask == 0, -torch.inf)
         self.parts = [Categorical(part) for part in logits.split(list(sizes), dim=-1)]
 
     def sample(self, generator: Generator) -> Tensor:
@@ -115,6 +119,8 @@ class ActionHead(nn.Module):
 
     size: int
     """How many outputs it needs of the network."""
+    takes_mask: bool = True
+    """Whether actions can be forbidden by a mask of as many entries as outputs."""
 
     def forward(self, outputs: Tensor, mask: Tensor | None = None) -> Distribution:
         """Return the distribution that `outputs` (N, size) describe."""
@@ -149,7 +155,7 @@ class MultiCategoricalHead(ActionHead):
 
     def forward(self, outputs: Tensor, mask: Tensor | None = None) -> Distribution:
         """Return one categorical per choice."""
-        return MultiCategorical(outputs, self._sizes)
+        return MultiCategorical(outputs, self._sizes, None if mask is None else mask.reshape(outputs.shape))
 
     def to_environment(self, sample: Tensor) -> Tensor:
         """(N, choices) → (N, *space.shape)"""
@@ -159,20 +165,26 @@ class MultiCategoricalHead(ActionHead):
 class GaussianHead(ActionHead):
     """For Box actions: a learned standard deviation that does not depend on the observation.
 
-    The distribution lives on [-1, 1] for bounded spaces; samples are stretched to the bounds and clipped there.
+    The distribution lives on [-1, 1] where the space is bounded; samples are stretched to the bounds and clipped there.
     """
 
+    takes_mask = False
     low: Tensor
     high: Tensor
+    middle: Tensor
+    reach: Tensor
 
     def __init__(self, space: spaces.Box, init_noise_std: float = 1.0, fixed_std: bool = False) -> None:
         super().__init__()
         self._shape = tuple(space.shape)
         self.size = int(np.prod(self._shape))
         self.log_std = nn.Parameter(torch.full((self.size,), math.log(init_noise_std)), requires_grad=not fixed_std)
-        self.bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
-        self.register_buffer("low", torch.as_tensor(space.low, dtype=torch.float32), persistent=False)
-        self.register_buffer("high", torch.as_tensor(space.high, dtype=torch.float32), persistent=False)
+        bounded = torch.as_tensor(finite_range(space))
+        low, high = (torch.as_tensor(bound, dtype=torch.float32) for bound in (space.low, space.high))
+        self.register_buffer("low", low, persistent=False)
+        self.register_buffer("high", high, persistent=False)
+        self.register_buffer("middle", torch.where(bounded, (low + high) / 2, 0.0), persistent=False)
+        self.register_buffer("reach", torch.where(bounded, (high - low) / 2, 1.0), persistent=False)
 
     def forward(self, outputs: Tensor, mask: Tensor | None = None) -> Distribution:
         """Return a diagonal Gaussian."""
@@ -180,10 +192,20 @@ class GaussianHead(ActionHead):
 
     def to_environment(self, sample: Tensor) -> Tensor:
         """(N, D) → (N, *space.shape), inside the bounds"""
-        action = sample.reshape(-1, *self._shape)
-        if self.bounded:
-            action = self.low + (action + 1.0) * 0.5 * (self.high - self.low)
+        action = self.middle + self.reach * sample.reshape(-1, *self._shape)
         return torch.maximum(torch.minimum(action, self.high), self.low)
+
+
+def check_mask(observation_space: gymnasium.Space[Any], head: ActionHead) -> None:
+    """Raise UserError if observations carry an action mask that does not fit the actions."""
+    mask = leaf_spaces(observation_space).get(ACTION_MASK)
+    if mask is None:
+        return
+    if not head.takes_mask:
+        raise UserError(f"observation '{ACTION_MASK}': continuous actions can't be masked")
+    entries = int(np.prod(mask.shape or ()))
+    if entries != head.size or isinstance(mask, spaces.Discrete | spaces.MultiDiscrete):
+        raise UserError(f"observation '{ACTION_MASK}': must be a vector of {head.size} flags, one for each choice, not {mask}")
 
 
 def make_head(space: gymnasium.Space[Any], *, init_noise_std: float = 1.0, fixed_std: bool = False) -> ActionHead:

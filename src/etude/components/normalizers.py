@@ -10,8 +10,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from etude.environments.spaces import leaf_spaces
-from etude.environments.vector import Observation
+from etude.environments.spaces import finite_range, leaf_spaces
+from etude.environments.vector import ACTION_MASK, Observation
 
 CLIP = 10.0
 
@@ -43,7 +43,7 @@ class RunningMoments(nn.Module):
 
 
 class ObservationNormalizer(nn.Module):
-    """Normalises the float parts of an observation; discrete parts and images pass through.
+    """Normalises the float parts of an observation; discrete parts, images of bytes and action masks pass through.
 
     rolling: by running mean and variance, clipped at ±10. static: finite bounds to [0, 1], infinite dimensions as they are.
     """
@@ -54,7 +54,9 @@ class ObservationNormalizer(nn.Module):
         self._index: dict[str, int] = {}
         parts: list[nn.Module] = []
         for name, part in leaf_spaces(space).items():
-            if mode != "off" and isinstance(part, spaces.Box) and np.issubdtype(np.dtype(part.dtype), np.floating):
+            is_float = isinstance(part, spaces.Box) and np.issubdtype(np.dtype(part.dtype), np.floating)
+            if mode != "off" and is_float and name != ACTION_MASK:
+                assert isinstance(part, spaces.Box)
                 self._index[name] = len(parts)
                 parts.append(RunningMoments(tuple(part.shape)) if mode == "rolling" else _StaticBounds(part))
         self.parts = nn.ModuleList(parts)
@@ -90,9 +92,9 @@ class _StaticBounds(nn.Module):
 
     def __init__(self, space: spaces.Box) -> None:
         super().__init__()
-        finite = np.isfinite(space.low) & np.isfinite(space.high) & (space.high > space.low)
-        low = np.where(finite, space.low, 0.0)
-        scale = np.where(finite, 1.0 / np.where(finite, space.high - low, 1.0), 1.0)
+        finite = finite_range(space) & (space.high > space.low)
+        low, high = np.where(finite, space.low, 0.0), np.where(finite, space.high, 1.0)
+        scale = 1.0 / (high - low)
         self.register_buffer("low", torch.as_tensor(low, dtype=torch.float32), persistent=False)
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32), persistent=False)
 

@@ -25,8 +25,8 @@ def generalized_advantages(
     gae_lambda: float,
 ) -> Tensor:
     """GAE(λ), Schulman et al. 2016: A[t] = δ[t] + γλ A[t+1] within an episode. All (T, N)."""
-    deltas = rewards + gamma * next_values * ~terminated - values
-    carries = gamma * gae_lambda * ~ended
+    deltas = rewards + gamma * next_values.masked_fill(terminated, 0) - values
+    carries = (gamma * gae_lambda) * (~ended).to(deltas.dtype)
     advantages = torch.empty_like(deltas)
     running = torch.zeros_like(deltas[0])
     for t in range(len(deltas) - 1, -1, -1):
@@ -38,12 +38,12 @@ def lambda_returns(
     rewards: Tensor, next_values: Tensor, terminated: Tensor, ended: Tensor, gamma: float, td_lambda: float
 ) -> Tensor:
     """TD(λ): G[t] = r[t] + γ ((1-λ) V' + λ G[t+1]), with G[t+1] replaced by V' where the episode or the stretch ends."""
-    discounts = gamma * ~terminated
+    next_values = next_values.masked_fill(terminated, 0)
     returns = torch.empty_like(rewards)
     following = next_values[-1]
     for t in range(len(rewards) - 1, -1, -1):
         following = torch.where(ended[t], next_values[t], following)
-        following = rewards[t] + discounts[t] * ((1 - td_lambda) * next_values[t] + td_lambda * following)
+        following = rewards[t] + gamma * ((1 - td_lambda) * next_values[t] + td_lambda * following)
         returns[t] = following
     return returns
 
@@ -58,6 +58,7 @@ def n_step_returns(
 ) -> Tensor:
     """n rewards and then the value, fewer where the episode or the stretch ends first."""
     T = len(rewards)
+    next_values = next_values.masked_fill(terminated, 0)
     returns = torch.zeros_like(rewards)
     weight = torch.ones_like(rewards)  # what the k-th reward after t still counts for; 0 once the episode has ended
     for k in range(min(n, T)):
@@ -69,6 +70,6 @@ def n_step_returns(
         stops[-1] = True
         if k == n - 1:
             stops[:] = True
-        returns[:length] += live * gamma * (next_values[k:] * (stops & ~terminated[k:]))
+        returns[:length] += live * gamma * (next_values[k:] * stops)
         weight[:length] = live * gamma * ~ended[k:]
     return returns

@@ -18,7 +18,9 @@ def pick_device(wanted: str) -> torch.device:
     try:
         device = torch.device(wanted)
     except RuntimeError:
-        raise UserError(f"experiment.device={wanted}: must be auto, cpu, cuda, cuda:N or mps") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise UserError(f"experiment.device={wanted}: must be auto, cpu, cuda, cuda:N or mps")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(
             f"experiment.device={wanted}: this machine has {torch.cuda.device_count()} CUDA devices; use cpu or auto"

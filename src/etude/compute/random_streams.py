@@ -53,6 +53,8 @@ class RandomStreams:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every stream where it was."""
+        for name, generator in self._generators.items():
+            generator.manual_seed(derive_seed(self.root, name))  # one not used yet when the state was saved
         for name, saved in state["streams"].items():
             self[name].set_state(saved)
         version, internal, gauss = state["global"]["python"]

@@ -51,6 +51,13 @@ def observation_specs(space: gymnasium.Space[Any]) -> dict[str, TensorSpec]:
     return {name: _spec(part, name) for name, part in leaf_spaces(space).items()}
 
 
+def finite_range(space: spaces.Box) -> np.ndarray:
+    """Return which entries of a box have a lower and an upper bound that mean something in single precision."""
+    with np.errstate(over="ignore", invalid="ignore"):  # ±3.4e38 stands for no bound in many spaces
+        low, high = np.asarray(space.low, np.float32), np.asarray(space.high, np.float32)
+        return np.isfinite(low) & np.isfinite(high) & np.isfinite(high - low)
+
+
 def action_spec(space: gymnasium.Space[Any]) -> TensorSpec:
     """Return the tensor of an action; refuses spaces that no tensor can act in."""
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):

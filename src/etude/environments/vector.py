@@ -12,6 +12,8 @@ from torch import Tensor
 
 Observation = Tensor | dict[str, Tensor]
 Snapshot = Literal["exact", "replay", "restart"]
+ACTION_MASK = "action_mask"
+"""The key of an observation that says which actions are allowed: 1 or true where one is."""
 
 
 class Step(NamedTuple):

@@ -151,10 +151,10 @@ class Orchestrator:
 
     def _run_cycle(self) -> bool:
         """Run hooks to the end of a cycle; False once nothing is left to run."""
-        began = self.scheduler.cycles
+        began = self.scheduler.total_cycles
         while True:
             action = self.scheduler.next_action(*self._limits())
-            if action is None or self.scheduler.cycles != began:
+            if action is None or self.scheduler.total_cycles != began:
                 break  # hooks that were not due ended the cycle; the action found belongs to the next one
             result = self._call(action)
             self.scheduler.advance(action, result)
@@ -163,10 +163,10 @@ class Orchestrator:
             self.counters.updates += result.updates
             if result.metrics:
                 self.workflow.metrics.add(result.metrics, group=action.hook)
-            if self.scheduler.cycles != began:
+            if self.scheduler.total_cycles != began:
                 break
-        self.counters.cycles = self.scheduler.cycles
-        return self.scheduler.cycles != began
+        self.counters.cycles = self.scheduler.total_cycles
+        return self.scheduler.total_cycles != began
 
     def _call(self, action: Action) -> HookResult:
         if action.hook == "evaluate":

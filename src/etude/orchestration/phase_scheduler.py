@@ -33,7 +33,7 @@ class PhaseScheduler:
         self._steps = self._decisions = self._updates = self._cycles = 0  # of this phase
         self._worked = False  # anything in this cycle
         self._until_met = False
-        self.cycles = 0
+        self.total_cycles = 0
         """Cycles completed in the whole run."""
         self._granted: dict[int, int] = {}  # units given to each ratio hook of this phase, done or forgiven
         self._enter_phase(0)
@@ -103,7 +103,7 @@ class PhaseScheduler:
             self._granted[self._hook] = self._granted.get(self._hook, 0) + action.units
         self._units += action.units
         self._cycles += action.cycles - 1
-        self.cycles += action.cycles - 1
+        self.total_cycles += action.cycles - 1
         # A buffer that fills up ends a collect early; a budget that ends amid one leaves it half done.
         cut_short = spec.name == "collect" and result.env_steps < action.units * self._steps_per_count
         if spec.ratio is not None or self._units >= spec.count * action.cycles or cut_short or self._phase_steps_left() == 0:
@@ -164,7 +164,7 @@ class PhaseScheduler:
             return
         self._hook = 0
         self._cycles += 1
-        self.cycles += 1
+        self.total_cycles += 1
         if not self._worked:
             raise EtudeError(self._idle_message())
         self._worked = False
@@ -212,7 +212,7 @@ class PhaseScheduler:
     # ---- state ------------------------------------------------------------------------------------------------------------
 
     _SCALARS = (
-        "cycles",
+        "total_cycles",
         "_index",
         "_hook",
         "_units",

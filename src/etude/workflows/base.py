@@ -149,10 +149,8 @@ class Workflow(ABC):
         """Return how many outputs the network of each role has; sizes come from spaces, not from the user."""
         return {}
 
-    @classmethod
-    def check_spaces(  # noqa: B027 # every space will do unless an algorithm says otherwise
-        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
-    ) -> None:
+    @classmethod  # noqa: B027 # every space will do unless an algorithm says otherwise
+    def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
         """Raise UserError if this algorithm can't work with these spaces; by default any will do."""
 
     # ---- what an algorithm is -----------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class PPOConfig:
     rollout_steps: PositiveInt = 2048
     """Vector steps per rollout. Longer sees further into an episode and updates less often."""
     batch_size: PositiveInt | Annotated[float, above(0)] = 64
-    """Transitions per gradient step, or a fraction of the rollout (0.25; 1.0 is all of it). Must divide the rollout."""
+    """Transitions per gradient step; up to 1 it is a fraction of the rollout (1 is all of it). Must divide the rollout."""
     epochs: PositiveInt = 10
     """Passes over each rollout. More squeezes more out of it and drifts further from the data."""
     gamma: UnitInterval = 0.99
@@ -94,17 +94,19 @@ class PPOConfig:
 
     def minibatch_size(self, num_envs: int) -> int:
         """Return the transitions per gradient step, a fraction resolved."""
-        if isinstance(self.batch_size, int):
-            return self.batch_size
+        if self.batch_size > 1:
+            return int(self.batch_size)
         return max(1, int(self.rollout_size(num_envs) * self.batch_size))
 
     def problems(self, config: Config) -> Iterator[str]:
         """Yield what is wrong with these settings taken together."""
-        if isinstance(self.batch_size, float) and self.batch_size > 1:
-            yield f"algorithm.batch_size={self.batch_size}: must be a whole number, or a fraction up to 1.0"
+        if self.batch_size > 1 and self.batch_size != int(self.batch_size):
+            yield f"algorithm.batch_size={self.batch_size}: must be a whole number, or a fraction up to 1"
             return
         rollout = self.rollout_size(config.environment.num_envs)
         batch = self.minibatch_size(config.environment.num_envs)
+        if batch == 1 and self.normalize_advantages == "batch":
+            yield f"algorithm.batch_size={self.batch_size}: advantages can't be normalised over one transition"
         if rollout % batch:
             near = max(size for size in range(1, min(batch, rollout) + 1) if rollout % size == 0)
             parts = f"{config.environment.num_envs} environments × {self.rollout_steps} steps = {rollout}"

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from etude.environments.spaces import leaf_spaces
-from etude.environments.vector import Observation
+from etude.environments.vector import ACTION_MASK, Observation
 
-ACTION_MASK = "action_mask"
+__all__ = ["ACTION_MASK", "FlatEncoder"]
 
 
 class FlatEncoder(nn.Module):
@@ -44,10 +44,10 @@ def _features(space: gymnasium.Space[Any], value: Tensor) -> Tensor:
     if isinstance(space, spaces.Discrete):
         return functional.one_hot(value - int(space.start), int(space.n)).float()
     if isinstance(space, spaces.MultiDiscrete):
-        flat = value.flatten(1)
+        flat = value.reshape(len(value), -1)
         sizes, starts = space.nvec.flatten().tolist(), space.start.flatten().tolist()
         return torch.cat(
             [functional.one_hot(flat[:, i] - s, n) for i, (n, s) in enumerate(zip(sizes, starts, strict=True))], -1
         ).float()
-    flat = value.flatten(1)
+    flat = value.reshape(len(value), -1)
     return flat.float() / 255.0 if value.dtype == torch.uint8 else flat.float()

@@ -68,8 +68,8 @@ class MLP(nn.Module):
 
 
 def _linear(inputs: int, outputs: int, gain: float, generator: Generator) -> nn.Linear:
-    # skip_init: a plain nn.Linear would draw from the global generator first.
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    # Made without memory first: a plain nn.Linear would draw its weights from the global generator.
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
     nn.init.orthogonal_(layer.weight, gain, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer

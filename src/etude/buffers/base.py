@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -77,15 +79,15 @@ class Buffer(ABC):
         return sum(tensor.nbytes for tensor in _leaves(self.columns))
 
 
-def allocate(row: Mapping[str, Any], leading: tuple[int, ...], name: str) -> dict[str, Any]:
-    """Return zeroed columns of shape (*leading, ...) like the tensors of a first row (N, ...), on their device."""
-    needed = sum(t[0].numel() * t.element_size() for t in _leaves(row)) * _product(leading)
-    free = _free_memory(next(_leaves(row)).device)
+def allocate(row: Mapping[str, Any], leading: tuple[int, ...], name: str, device: torch.device) -> dict[str, Any]:
+    """Return zeroed columns of shape (*leading, ...) like the tensors of a first row (N, ...)."""
+    needed = sum(t[0].numel() * t.element_size() for t in _leaves(row)) * math.prod(leading)
+    free = free_memory(device)
     if free is not None and needed > free:
         raise EtudeError(
             f"buffer '{name}' needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free; make it smaller"
         )
-    return _map(lambda t: torch.zeros((*leading, *t.shape[1:]), dtype=t.dtype, device=t.device), row)
+    return _map(lambda t: torch.zeros((*leading, *t.shape[1:]), dtype=t.dtype, device=device), row)
 
 
 def _leaves(tree: Any) -> Any:
@@ -100,20 +102,33 @@ def _map(function: Any, tree: Any) -> Any:
     return {key: _map(function, value) for key, value in tree.items()} if isinstance(tree, Mapping) else function(tree)
 
 
-def _product(sizes: tuple[int, ...]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
-
-
-def _free_memory(device: torch.device) -> int | None:
+def free_memory(device: torch.device) -> int | None:
+    """Return how many bytes can still be taken on a device, or None if that can't be known."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type != "cpu":
         return None
+    known = [free for free in (_machine_memory(), _container_memory()) if free is not None]
+    return min(known, default=None)
+
+
+def _machine_memory() -> int | None:
+    meminfo = _read_table("/proc/meminfo")
+    return meminfo["MemAvailable:"] * 1024 if "MemAvailable:" in meminfo else None
+
+
+def _container_memory() -> int | None:
+    """A container's own limit (cgroup v2), which /proc/meminfo does not show; cached files count as free."""
     try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text("ascii")) for name in ("max", "current"))
+    except (OSError, ValueError):  # no such limit, or `max`
         return None
+    return limit - used + _read_table("/sys/fs/cgroup/memory.stat").get("inactive_file", 0)
+
+
+def _read_table(path: str) -> dict[str, int]:
+    try:
+        lines = [line.split() for line in Path(path).read_text("ascii").splitlines()]
+    except OSError:
+        return {}
+    return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from etude.buffers.base import Batch, Buffer, allocate
 from etude.config.constraints import PositiveInt
 from etude.config.schema import Config
-from etude.errors import UserError
+from etude.errors import EtudeError, UserError
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,10 @@ class RolloutBuffer(Buffer):
 
     Config = RolloutConfig
 
-    def __init__(self, steps: int, name: str = "rollout") -> None:
+    def __init__(self, steps: int, name: str = "rollout", device: torch.device | str = "cpu") -> None:
         self.steps = steps
         self.name = name
+        self.device = torch.device(device)
         self.columns: dict[str, Any] = {}
         self.cursor = 0
 
@@ -42,13 +43,14 @@ class RolloutBuffer(Buffer):
         steps = options.steps or getattr(config.algorithm, "rollout_steps", None)
         if steps is None:
             raise UserError(f"buffers.{name}.steps: how long is a rollout? {config.algorithm.name} does not say")
-        return cls(steps, name)
+        return cls(steps, name, config.experiment.device)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Copy one vector step (N, ...) in."""
+        if self.ready:
+            raise IndexError(f"buffer '{self.name}' is full ({self.steps} vector steps): learn from it or clear it first")
         if not self.columns:
-            num_envs = len(row["reward"])
-            self.columns = allocate(row, (self.steps, num_envs), self.name)
+            self.columns = allocate(row, (self.steps, len(row["reward"])), self.name, self.device)
         _write(self.columns, self.cursor, row)
         self.cursor += 1
 
@@ -92,11 +94,12 @@ class RolloutBuffer(Buffer):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Hold the rows that were saved."""
+        if state["cursor"] > self.steps:
+            raise EtudeError(f"buffer '{self.name}' has room for {self.steps} steps; the saved one holds {state['cursor']}")
         self.cursor = state["cursor"]
         if not self.columns and state["columns"]:
             example = _map_columns(state["columns"], lambda t: t.new_empty(t.shape[1:]))
-            num_envs = len(example["reward"])
-            self.columns = allocate(example, (self.steps, num_envs), self.name)
+            self.columns = allocate(example, (self.steps, len(example["reward"])), self.name, self.device)
         for key, value in state["columns"].items():
             _copy_rows(self.columns[key], value, self.cursor)
 

@@ -1,1 +1,1 @@
-
+"""What algorithms are made of: networks, distributions, returns, normalisers, optimisers."""

@@ -42,14 +42,20 @@ def clipped_step(optimizer: Optimizer, max_grad_norm: float | None, skip: Tensor
     _write_rates(optimizer)
     if skip is None:
         optimizer.step()
-    elif getattr(optimizer, "_step_supports_amp_scaling", False):
+    elif _skips_on_device(optimizer):
         # Fused optimisers skip a step on the device when told that a gradient overflowed: moments and step counts too.
         optimizer.found_inf = skip.float()  # type: ignore[attr-defined] # read by fused kernels
-        optimizer.grad_scale = None  # type: ignore[attr-defined] # as above
         optimizer.step()
+        del optimizer.found_inf  # type: ignore[attr-defined] # a later step without `skip` must not see it
     elif not bool(skip):
         optimizer.step()
     return norm
+
+
+def _skips_on_device(optimizer: Optimizer) -> bool:
+    # SGD's momentum begins as uninitialised memory, to be filled by a first step that is really taken.
+    empty_momentum = any(group.get("momentum") for group in optimizer.param_groups) and not optimizer.state
+    return getattr(optimizer, "_step_supports_amp_scaling", False) and not empty_momentum
 
 
 def _write_rates(optimizer: Optimizer) -> None:
@@ -71,16 +77,20 @@ def optimizer_state(optimizer: Optimizer) -> dict[str, Any]:
 @torch.no_grad()
 def load_optimizer_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     """Restore moments and rates, in place where tensors exist already, so that captured graphs stay valid."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for index, values in saved["state"].items():
-        parameter = parameters[int(index)]
+    parameters = [(p, group) for group in optimizer.param_groups for p in group["params"]]
+    moments = {int(index): values for index, values in saved["state"].items()}
+    for index, (parameter, group) in enumerate(parameters):
+        if index not in moments:
+            optimizer.state.pop(parameter, None)
+            continue
         current = optimizer.state[parameter]
-        for key, value in values.items():
+        for key, value in moments[index].items():
             if isinstance(current.get(key), Tensor) and isinstance(value, Tensor):
                 current[key].copy_(value)
             elif isinstance(value, Tensor):
-                # A fused Adam keeps its step count beside the parameter's moments.
-                current[key] = value.to(parameter.device, copy=True)
+                # Step counts live beside the parameter only where the kernel that reads them does.
+                on_host = key == "step" and not (group.get("fused") or group.get("capturable"))
+                current[key] = value.to("cpu" if on_host else parameter.device, copy=True)
             else:
                 current[key] = value
     for group, values in zip(optimizer.param_groups, saved["groups"], strict=True):

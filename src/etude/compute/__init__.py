@@ -1,1 +1,1 @@
-
+"""Devices, threads and random streams."""

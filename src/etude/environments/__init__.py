@@ -1,1 +1,1 @@
-
+"""Vector environments in tensors: the contract, the factory, exact snapshots."""

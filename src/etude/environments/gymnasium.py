@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from etude.compute.random_streams import derive_seed
 from etude.environments import snapshot
 from etude.environments.spaces import TensorSpec, action_spec, observation_specs
 from etude.environments.vector import Observation, Step, VectorEnvironment
@@ -27,7 +28,9 @@ class _StepBuffers:
         self.truncated = np.zeros(num_envs, np.bool_)
         self.observation = _as_observation(self.arrays)
         self.final_observation = _as_observation(self.finals)
-        self.scalars = tuple(torch.from_numpy(a) for a in (self.reward, self.terminated, self.truncated))
+        self.reward_tensor = torch.from_numpy(self.reward)
+        self.terminated_tensor = torch.from_numpy(self.terminated)
+        self.truncated_tensor = torch.from_numpy(self.truncated)
 
 
 class GymnasiumVector(VectorEnvironment):
@@ -42,7 +45,7 @@ class GymnasiumVector(VectorEnvironment):
         self.single_observation_space = first.observation_space
         self.single_action_space = first.action_space
         self.return_threshold = first.spec.reward_threshold if first.spec else None
-        self._action_spec = action_spec(first.action_space)
+        action_spec(first.action_space)  # refuses what no tensor can act in
         self._specs = observation_specs(first.observation_space)
         self._offset = _first_value(first.action_space)
         # Two sets in turn: what a step returned stays valid while the next one is made.
@@ -54,8 +57,8 @@ class GymnasiumVector(VectorEnvironment):
         """Begin new episodes, copy i with `seeds[i]`."""
         buffers = self._next_buffers()
         for index, (env, seed) in enumerate(zip(self._envs, seeds, strict=True)):
+            _seed_spaces(env, seed)
             observation, _ = env.reset(seed=seed)
-            env.action_space.seed(seed)
             self._write(buffers.arrays, index, observation)
         self.snapshot = "exact" if self._is_plain() else "restart"
         return buffers.observation, {}
@@ -82,7 +85,14 @@ class GymnasiumVector(VectorEnvironment):
                 final[:] = arrays[name]
                 final[ended] = ends
             final_observation = buffers.final_observation
-        return Step(buffers.observation, *buffers.scalars, final_observation, {})
+        return Step(
+            buffers.observation,
+            buffers.reward_tensor,
+            buffers.terminated_tensor,
+            buffers.truncated_tensor,
+            final_observation,
+            {},
+        )
 
     def render(self) -> Any:
         """Return a picture of the first copy."""
@@ -95,7 +105,12 @@ class GymnasiumVector(VectorEnvironment):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of every copy, or nothing where it can't be known."""
-        return {"envs": [snapshot.capture(env) for env in self._envs]} if self.snapshot == "exact" else {}
+        if self.snapshot == "exact":
+            try:
+                return {"envs": [snapshot.capture(env) for env in self._envs]}
+            except snapshot.NotPlainError:  # it was plain when the first episode began, and has grown something else since
+                self.snapshot = "restart"
+        return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every copy where it was."""
@@ -115,24 +130,36 @@ class GymnasiumVector(VectorEnvironment):
             array[index] = observation[name] if isinstance(observation, dict) else observation[int(name)]
 
     def _to_actions(self, action: Tensor) -> Any:
-        if self._action_spec.shape == () and self._offset == 0:
-            return action.tolist()
+        """Return one action per copy, of the type its space has; a copy, which an environment may write into."""
+        space = self.single_action_space
+        if isinstance(space, spaces.Discrete):
+            return (action + self._offset).tolist() if self._offset else action.tolist()
         array = action.numpy()
-        if isinstance(self.single_action_space, spaces.Box):
-            return array.astype(self.single_action_space.dtype, copy=False)
-        return array + self._offset
+        if isinstance(space, spaces.Box):
+            if np.issubdtype(np.dtype(space.dtype), np.integer):
+                array = np.rint(array)
+            array = array.astype(space.dtype)
+            return array if space.shape else [array[i, ...] for i in range(len(array))]
+        return (array + self._offset).astype(space.dtype)
 
     def _is_plain(self) -> bool:
         try:
             snapshot.capture(self._envs[0])
-        except snapshot.NotPlain:
+        except snapshot.NotPlainError:
             return False
         return True
 
 
+def _seed_spaces(env: gymnasium.Env[Any, Any], seed: int) -> None:
+    """Environments may draw from their own spaces, which begin with a random seed and are not reached by `reset`."""
+    for layer in snapshot.layers(env):
+        for name in ("action_space", "observation_space"):
+            getattr(layer, name).seed(derive_seed(seed, name))
+
+
 def _as_observation(arrays: dict[str, np.ndarray]) -> Observation:
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return tensors[""] if "" in tensors else tensors
+    return tensors.get("", tensors)
 
 
 def _first_value(space: gymnasium.Space[Any]) -> Any:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import re
+import sys
 from typing import Any
 
 import gymnasium
@@ -25,14 +29,15 @@ def make_environment(
 
 
 def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    _import_module(config.id)
     _check_version(config.id)
-    options = dict(config.kwargs)
+    options = {"disable_env_checker": True, **config.kwargs}
     if config.max_episode_steps is not None:
         options["max_episode_steps"] = config.max_episode_steps
     if render_mode is not None:
         options["render_mode"] = render_mode
     try:
-        return gymnasium.make(config.id, disable_env_checker=True, **options)
+        return gymnasium.make(config.id, **options)
     except error.DependencyNotInstalled as problem:
         raise EtudeError(f"{config.id} needs a package that is not installed: {_first_line(problem)}") from None
     except (error.UnregisteredEnv, error.DeprecatedEnv) as problem:
@@ -41,20 +46,50 @@ def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.E
             near = f": {_first_line(problem)}"
         raise UserError(f"unknown environment '{config.id}'{near}") from None
     except ModuleNotFoundError as problem:
-        raise UserError(f"environment '{config.id}': there is no module '{problem.name}' here") from None
-    except TypeError as problem:
-        if "unexpected keyword argument" not in str(problem):
-            raise
-        raise UserError(f"environment.kwargs: {config.id} {str(problem).split(')', 1)[-1].strip()}") from None
-    except error.Error as problem:
+        name = problem.name or _first_line(problem)
+        raise EtudeError(f"{config.id} needs a package that is not installed: pip install {name}") from None
+    except (error.Error, ImportError) as problem:
         raise UserError(f"environment '{config.id}': {_first_line(problem)}") from None
+    except (TypeError, ValueError, KeyError, AssertionError) as problem:
+        # With arguments it is most likely one of them; without any it is a fault of the environment, to be shown whole.
+        if not config.kwargs:
+            raise
+        raise UserError(f"environment.kwargs={config.kwargs}: {config.id} {_complaint(problem)}") from problem
+
+
+def _import_module(name: str) -> None:
+    """Import what stands before the colon of `module:Name-v0`, which registers the environment."""
+    module, colon, _ = name.partition(":")
+    if not colon:
+        return
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as problem:
+        # Only the module that the user named is the user's slip; one missing further down is a fault of that module.
+        if problem.name is None or not f"{module}.".startswith(f"{problem.name}."):
+            raise
+        raise UserError(f"environment '{name}': there is no module '{problem.name}' here") from None
 
 
 def _check_version(name: str) -> None:
     """An id without a version would mean another task after an upgrade."""
-    versions = sorted(known for known in gymnasium.registry if known.rpartition("-v")[0] == name)
-    if versions and name not in gymnasium.registry:
-        raise UserError(f"environment '{name}': which version? write {versions[-1]}")
+    plain = name.rpartition(":")[2]
+    if plain in gymnasium.registry:
+        return
+    versions = [known for known in gymnasium.registry if re.fullmatch(re.escape(plain) + r"-v\d+", known)]
+    if versions:
+        newest = max(versions, key=lambda known: int(known.rpartition("-v")[2]))
+        raise UserError(f"environment '{name}': which version? write {name.removesuffix(plain)}{newest}")
+
+
+def _complaint(problem: BaseException) -> str:
+    """What an environment said about its arguments, without the frame that Gymnasium puts around it."""
+    said = _first_line(problem).split(" was raised from the environment creator", 1)[0]
+    if "unexpected keyword argument" in said:
+        return said.split(")", 1)[-1].strip()
+    return f"refused them: {type(problem).__name__}: {said}"
 
 
 def _first_line(problem: BaseException) -> str:

@@ -1,24 +1,30 @@
 """Captures a Gymnasium environment exactly, without pickle: every wrapper's plain data and every random generator.
 
 An environment is exact when all of its attributes are plain data (numbers, text, arrays, containers of them, NumPy
-generators). If one is not (a physics engine, an open file), its state can't be known from outside and nothing is claimed.
-An environment or wrapper with `state_dict` and `load_state_dict` of its own is taken at its word.
+generators) and no two of them share memory. If one is not (a physics engine, an open file), its state can't be known from
+outside and nothing is claimed. An environment or wrapper with `state_dict` and `load_state_dict` of its own is taken at
+its word.
 """
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
+from gymnasium import spaces
+from numpy.lib import array_utils
 
-# Fixed at construction, or drawn for people to look at: no part of a task's state.
-_IGNORED = frozenset(
+# Fixed at construction: no part of a task's state.
+_FIXED = frozenset(
     [
         "env",
         "spec",
         "metadata",
+        "render_mode",
         "action_space",
         "observation_space",
         "_action_space",
@@ -26,95 +32,164 @@ _IGNORED = frozenset(
         "_metadata",
         "_cached_spec",
         "_saved_kwargs",
-        "render_mode",
-        "screen",
-        "clock",
-        "surf",
-        "window",
-        "window_surface",
-        "window_size",
-        "isopen",
-        "viewer",
-        "cell_size",
-        "_shape",
     ]
 )
+# Drawn for people to look at, where it is not plain data; a `clock` that counts steps is state like any other.
+_DRAWN = frozenset(["screen", "clock", "surf", "window", "window_surface", "viewer"])
+_SPACES = ("action_space", "observation_space")
 _TENSOR_DTYPES = frozenset(["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"])
+_BIT_GENERATORS = {
+    kind.__name__: kind
+    for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
+}
 
 
-class NotPlain(Exception):
+class NotPlainError(Exception):
     """An attribute holds something whose state can't be captured."""
 
 
 def capture(env: gymnasium.Env[Any, Any]) -> list[Any]:
-    """Return the state of every layer of `env`, outermost first; raises NotPlain if it can't be known."""
-    return [_capture_layer(layer) for layer in _layers(env)]
+    """Return the state of every layer of `env`, outermost first; raises NotPlainError if it can't be known."""
+    seen = _Seen()
+    return [_capture_layer(layer, seen) for layer in layers(env)]
 
 
 def restore(env: gymnasium.Env[Any, Any], state: list[Any]) -> None:
     """Put `env` back where `capture` found it."""
-    layers = _layers(env)
-    if len(layers) != len(state):
-        raise ValueError(f"the saved environment has {len(state)} layers, this one {len(layers)}")
-    for layer, saved in zip(layers, state, strict=True):
+    found = layers(env)
+    if len(found) != len(state):
+        raise ValueError(f"the saved environment has {len(state)} layers, this one {len(found)}")
+    for layer, saved in zip(found, state, strict=True):
         if "own" in saved:
-            layer.load_state_dict(saved["own"])  # type: ignore[attr-defined] # checked by capture
+            layer.load_state_dict(_decode(saved["own"]))  # type: ignore[attr-defined] # checked by capture
             continue
         for name, value in saved["attributes"].items():
             setattr(layer, name, _decode(value))
-        for name, value in saved["spaces"].items():
-            getattr(layer, name)._np_random = _decode(value)
+        for path, space in _own_spaces(layer):
+            if path in saved["spaces"]:
+                space._np_random = _decode(saved["spaces"][path])
 
 
-def _layers(env: gymnasium.Env[Any, Any]) -> list[gymnasium.Env[Any, Any]]:
-    layers = [env]
-    while isinstance(layers[-1], gymnasium.Wrapper):
-        layers.append(layers[-1].env)
-    return layers
+def layers(env: gymnasium.Env[Any, Any]) -> list[gymnasium.Env[Any, Any]]:
+    """Return the wrappers of `env`, outermost first, and last the environment itself."""
+    found = [env]
+    while isinstance(found[-1], gymnasium.Wrapper):
+        found.append(found[-1].env)
+    return found
 
 
-def _capture_layer(layer: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    own = getattr(layer, "state_dict", None)
-    if callable(own) and "state_dict" in dir(type(layer)):
-        return {"own": own()}
-    seen: set[int] = set()
-    attributes = {name: _encode(value, name, seen) for name, value in vars(layer).items() if name not in _IGNORED}
-    spaces = {}
-    for name in ("action_space", "observation_space"):
-        space = vars(layer).get(name)
-        # An environment may draw from its own spaces; their generators exist only once they have been used.
-        if isinstance(space, gymnasium.Space) and space._np_random is not None:
-            spaces[name] = _encode(space._np_random, name, seen)
-    return {"attributes": attributes, "spaces": spaces}
+class _Seen:
+    """What has been captured already: two names for one array would come back as two arrays."""
+
+    def __init__(self) -> None:
+        self._ids: set[int] = set()
+        self._starts: list[int] = []  # of the memory seen so far; stretches never overlap
+        self._ends: list[int] = []
+
+    def is_new_space(self, space: gymnasium.Space[Any]) -> bool:
+        new = id(space) not in self._ids
+        self._ids.add(id(space))
+        return new
+
+    def add(self, value: Any, path: str) -> None:
+        shared = id(value) in self._ids
+        self._ids.add(id(value))
+        low, high = _memory(value)
+        if high > low:
+            place = bisect.bisect_right(self._starts, low)
+            before = place > 0 and self._ends[place - 1] > low
+            after = place < len(self._starts) and self._starts[place] < high
+            shared = shared or before or after
+            self._starts.insert(place, low)
+            self._ends.insert(place, high)
+        if shared:
+            raise NotPlainError(f"{path} shares its data with another attribute")
 
 
-def _encode(value: Any, path: str, seen: set[int]) -> Any:
-    if value is None or type(value) in (bool, int, float, str):
+def _memory(value: Any) -> tuple[int, int]:
+    if isinstance(value, np.ndarray):
+        return array_utils.byte_bounds(value) if value.size else (0, 0)
+    if isinstance(value, torch.Tensor):
+        storage = value.untyped_storage()
+        return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    return 0, 0
+
+
+def _capture_layer(layer: gymnasium.Env[Any, Any], seen: _Seen) -> dict[str, Any]:
+    if all(callable(getattr(type(layer), name, None)) for name in ("state_dict", "load_state_dict")):
+        return {"own": _encode(layer.state_dict(), "state_dict()", _Seen())}  # type: ignore[attr-defined] # just checked
+    attributes = {}
+    for name, value in vars(layer).items():
+        if name in _FIXED:
+            continue
+        try:
+            attributes[name] = _encode(value, name, seen)
+        except NotPlainError:
+            if name not in _DRAWN:
+                raise
+    generators = {}
+    for path, space in _own_spaces(layer):
+        # An environment may draw from its own spaces. One space may have several names: that is no harm.
+        if space._np_random is not None and seen.is_new_space(space):
+            generators[path] = _encode(space._np_random, path, seen)
+    return {"attributes": attributes, "spaces": generators}
+
+
+def _own_spaces(layer: gymnasium.Env[Any, Any]) -> Iterator[tuple[str, gymnasium.Space[Any]]]:
+    own = vars(layer)
+    # Spaces may be declared on the class; a wrapper's properties of that name only lead to the layer below.
+    names = ("_action_space", "_observation_space") if isinstance(layer, gymnasium.Wrapper) else _SPACES
+    for name in names:
+        space = own.get(name, getattr(type(layer), name, None))
+        if isinstance(space, gymnasium.Space):
+            yield from _with_parts(name, space)
+
+
+def _with_parts(path: str, space: gymnasium.Space[Any]) -> Iterator[tuple[str, gymnasium.Space[Any]]]:
+    yield path, space
+    parts: list[tuple[Any, gymnasium.Space[Any]]] = []
+    if isinstance(space, spaces.Dict):
+        parts = list(space.spaces.items())
+    elif isinstance(space, spaces.Tuple):
+        parts = list(enumerate(space.spaces))
+    for name, part in parts:
+        yield from _with_parts(f"{path}.{name}", part)
+
+
+def _encode(value: Any, path: str, seen: _Seen) -> Any:
+    if value is None or type(value) in (bool, int, float, str, bytes):
         return value
     if isinstance(value, np.generic):
-        return {"$scalar": _encode(np.asarray(value), path, set())}
-    if isinstance(value, np.ndarray | list | dict):
-        # Two names for one array would come back as two arrays: such an environment is not exact.
-        if id(value) in seen:
-            raise NotPlain(f"{path} shares its data with another attribute")
-        seen.add(id(value))
-    if isinstance(value, np.ndarray):
-        if value.dtype.name in _TENSOR_DTYPES:
-            return torch.from_numpy(value.copy())
-        if value.dtype.hasobject:
-            raise NotPlain(f"{path} is an array of objects")
-        return {"$array": [value.dtype.str, list(value.shape), value.tobytes().hex()]}
-    if isinstance(value, np.random.Generator):
-        return {"$generator": value.bit_generator.state}
+        return {"$scalar": _encode(np.asarray(value), path, _Seen())}
     if type(value) is tuple:
         return tuple(_encode(item, path, seen) for item in value)
+    seen.add(value, path)
+    if type(value) is np.ndarray:
+        return _encode_array(value, path)
+    if type(value) is np.random.Generator:
+        state = value.bit_generator.state
+        if state["bit_generator"] not in _BIT_GENERATORS:
+            raise NotPlainError(f"{path} draws from a {state['bit_generator']}")
+        return {"$generator": _encode(state, path, _Seen())}
+    if type(value) is torch.Tensor and value.device.type == "cpu" and not value.requires_grad:
+        return {"$torch": value.clone()}
     if type(value) is list:
         return [_encode(item, path, seen) for item in value]
     if type(value) is dict:
-        return {
-            "$dict": [[_encode(key, path, seen), _encode(item, f"{path}.{key}", seen)] for key, item in value.items()]
-        }
-    raise NotPlain(f"{path} is a {type(value).__name__}")
+        pairs = [[_encode(key, path, seen), _encode(item, f"{path}.{key}", seen)] for key, item in value.items()]
+        return {"$dict": pairs}
+    raise NotPlainError(f"{path} is a {type(value).__name__}")
+
+
+def _encode_array(value: np.ndarray, path: str) -> Any:
+    if value.dtype.hasobject or value.dtype.names:
+        raise NotPlainError(f"{path} is an array of {'objects' if value.dtype.hasobject else 'records'}")
+    if value.flags.f_contiguous and not value.flags.c_contiguous:
+        # Sums run along memory: another layout may differ in the last bit.
+        return {"$transposed": _encode_array(value.T, path)}
+    if value.dtype.name in _TENSOR_DTYPES and value.dtype.isnative:
+        return torch.from_numpy(value.copy())
+    return {"$array": [value.dtype.str, list(value.shape), value.tobytes().hex()]}
 
 
 def _decode(value: Any) -> Any:
@@ -126,16 +201,19 @@ def _decode(value: Any) -> Any:
         return [_decode(item) for item in value]
     if not isinstance(value, dict):
         return value
-    if "$scalar" in value:
-        return _decode(value["$scalar"])[()]
-    if "$array" in value:
-        dtype, shape, data = value["$array"]
+    tag, content = next(iter(value.items()))
+    if tag == "$scalar":
+        return _decode(content)[()]
+    if tag == "$torch":
+        return content.clone()
+    if tag == "$transposed":
+        return _decode(content).T
+    if tag == "$array":
+        dtype, shape, data = content
         return np.frombuffer(bytes.fromhex(data), dtype=dtype).reshape(shape).copy()
-    if "$generator" in value:
-        saved = value["$generator"]
-        kinds = {"PCG64": np.random.PCG64, "PCG64DXSM": np.random.PCG64DXSM, "MT19937": np.random.MT19937,
-                 "Philox": np.random.Philox, "SFC64": np.random.SFC64}  # fmt: skip
-        bits = kinds[saved["bit_generator"]]()
-        bits.state = saved
+    if tag == "$generator":
+        state = _decode(content)
+        bits = _BIT_GENERATORS[state["bit_generator"]]()
+        bits.state = state
         return np.random.Generator(bits)
-    return {_decode(key): _decode(item) for key, item in value["$dict"]}
+    return {_decode(key): _decode(item) for key, item in content}

@@ -79,5 +79,6 @@ def _spec(space: gymnasium.Space[Any], name: str) -> TensorSpec:
     where = f"'{name}' " if name else ""
     kind = f"{type(space).__name__} of {space.dtype}" if isinstance(space, spaces.Box) else type(space).__name__
     raise UserError(
-        f"observation {where}is a {kind} space; Etude reads Box, Discrete, MultiDiscrete, MultiBinary and one level of Dict or Tuple"
+        f"observation {where}is a {kind} space; Etude reads Box, Discrete, MultiDiscrete, MultiBinary "
+        "and one level of Dict or Tuple"
     )

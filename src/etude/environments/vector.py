@@ -59,7 +59,7 @@ class VectorEnvironment(ABC):
         """Return a picture of the first copy, or None."""
         return None
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 # most hold nothing
         """Free what the environment holds."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -47,10 +47,13 @@ class EpisodeStatistics:
         self._returns += reward
         self._lengths += 1
         order = ended.cumsum(0) - 1 + self._finished
-        slots = torch.where(ended, order % WINDOW, WINDOW)
+        finished = self._finished + ended.sum()
+        # Of more ends than slots only the last ones count: two rows for one slot would be written in any order.
+        slots = torch.where(ended & (order >= finished - WINDOW), order % WINDOW, WINDOW)
         self._window[0].index_copy_(0, slots, self._returns)
         self._window[1].index_copy_(0, slots, self._lengths.to(torch.float64))
-        self._finished += ended.sum()
+        self._window[:, WINDOW] = 0.0
+        self._finished.copy_(finished)
         self._returns *= ~ended
         self._lengths *= ~ended
 

@@ -32,13 +32,13 @@ class MetricSums:
             changed = sorted(set(keys) ^ set(self._keys[group])) or ["(their order)"]
             raise ValueError(f"'{group}' reported other metrics than before: {', '.join(changed)}; keep the set fixed")
         values = list(metrics.values())
-        tensors = [value for value in values if isinstance(value, Tensor)]
-        like = tensors[0] if tensors else torch.zeros(())
-        row = torch.stack([v.detach().to(like.dtype) if isinstance(v, Tensor) else like.new_tensor(v) for v in values])
+        device = next((value.device for value in values if isinstance(value, Tensor)), torch.device("cpu"))
+        # Counts and half-precision losses are summed in single precision too: a sum must not round its terms.
+        row = torch.stack([torch.as_tensor(v, dtype=torch.float32, device=device).detach() for v in values])
         if group in self._sums:
-            self._sums[group].add_(row)
+            self._sums[group] = self._sums[group].to(device).add_(row)
         else:
-            self._sums[group] = row.to(torch.float32).clone() if row.dtype == torch.float16 else row.clone()
+            self._sums[group] = row
         self._weights[group] = self._weights.get(group, 0) + 1
 
     def drain(self) -> dict[str, float]:
@@ -61,6 +61,9 @@ class MetricSums:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue the sums that were saved."""
+        for group in self._sums.keys() - state.keys():
+            self._sums[group].zero_()
+            self._weights[group] = 0
         for group, saved in state.items():
             self._keys[group] = tuple(saved["keys"])
             self._weights[group] = saved["weight"]

@@ -61,7 +61,7 @@ class WorkflowPolicy(Policy):
         """Restore the workflow's modules and tensors."""
         for name, part in self._parts().items():
             if isinstance(part, Tensor):
-                part.copy_(state[name])
+                part.detach().copy_(state[name])
             else:
                 part.load_state_dict(state[name])
 

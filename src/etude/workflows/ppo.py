@@ -20,7 +20,7 @@ from torch import Generator, Tensor, nn
 
 from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, flatten, minibatches, take
-from etude.components.distributions import GaussianHead, make_head
+from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.networks.encoder import ACTION_MASK
 from etude.components.normalizers import ObservationNormalizer, RewardNormalizer
 from etude.components.optimizers import build_optimizer, clipped_step
@@ -146,7 +146,7 @@ class PPO(Workflow):
     @classmethod
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
         """Any action space that has a distribution will do."""
-        make_head(action_space)
+        check_mask(observation_space, make_head(action_space))
 
     def initialize(self, context: Context) -> None:
         """Bind actor and critic, and build what surrounds them."""

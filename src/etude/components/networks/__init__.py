@@ -1,1 +1,1 @@
-
+"""Networks that a config chooses by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import gymnasium
@@ -56,7 +57,7 @@ class MLP(nn.Module):
         self.encoder = FlatEncoder(observation_space)
         sizes = [self.encoder.size, *config.hidden_dims]
         layers: list[nn.Module] = []
-        for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+        for inputs, outputs in pairwise(sizes):
             # Orthogonal with gain √2 in hidden layers and a small last layer: "What Matters in On-Policy RL", 3.2.
             layers += [_linear(inputs, outputs, 2**0.5, generator), ACTIVATIONS[config.activation]()]
         layers.append(_linear(sizes[-1], output_size, output_gain, generator))

@@ -1,0 +1,38 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-slow lint types install docs clean
+
+install: $(VENV)/.installed
+
+# torch first and by its exact version: a range would bring gigabytes of CUDA libraries to a machine without a GPU.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r requirements-dev.txt
+	touch $@
+
+demo: install  ## Train a first agent and measure it.
+	$(BIN)/etude train CartPole-v1:ppo
+	$(BIN)/etude evaluate @last --episodes 100
+
+lint: install
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+
+types: install
+	$(BIN)/pyright
+
+test: install lint types  ## Lint, types, and every test of seconds.
+	$(BIN)/python -m pytest
+
+test-slow: install  ## Learning results: minutes to an hour.
+	$(BIN)/python -m pytest -m slow
+
+docs: install  ## Refresh the generated parts of the documentation.
+	$(BIN)/python -m etude.config.reference docs/configuration.md
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist src/*.egg-info

@@ -156,7 +156,8 @@ def _drive(
         stack.callback(console.close)
         run.update_status(status="running")
         rows = JsonlSink(run.metrics_path)
-        sinks: list[Sink] = [rows, console, *_optional_sinks(config, run)]
+        resumed_at = orchestrator.counters.env_steps if past else None
+        sinks: list[Sink] = [rows, console, *_optional_sinks(config, run, resumed_at)]
         group = SinkGroup(sinks, on_alert=lambda text: console.message(text, error=True))
         stack.callback(group.close)
         store = run.checkpoints(config.checkpoint.keep)
@@ -255,12 +256,12 @@ def _check_sinks(config: Config) -> None:
             raise UserError(f"logging.{package} needs a package that is not installed: pip install 'etude[{package}]'")
 
 
-def _optional_sinks(config: Config, run: Run) -> list[Sink]:
+def _optional_sinks(config: Config, run: Run, resumed_at: int | None) -> list[Sink]:
     sinks: list[Sink] = []
     if config.logging.tensorboard:
         from etude.telemetry.tensorboard import TensorBoardSink
 
-        sinks.append(TensorBoardSink(run.logs / "tensorboard"))
+        sinks.append(TensorBoardSink(run.logs / "tensorboard", purge_step=resumed_at))
     if config.logging.wandb.enabled:
         from etude.telemetry.wandb import WandbSink
 

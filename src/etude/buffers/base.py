@@ -84,9 +84,7 @@ def allocate(row: Mapping[str, Any], leading: tuple[int, ...], name: str, device
     needed = sum(t[0].numel() * t.element_size() for t in _leaves(row)) * math.prod(leading)
     free = free_memory(device)
     if free is not None and needed > free:
-        raise EtudeError(
-            f"buffer '{name}' needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free; make it smaller"
-        )
+        raise EtudeError(f"buffer '{name}' needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free; make it smaller")
     return _map(lambda t: torch.zeros((*leading, *t.shape[1:]), dtype=t.dtype, device=device), row)
 
 

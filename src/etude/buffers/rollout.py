@@ -115,8 +115,7 @@ def flatten(columns: Mapping[str, Any]) -> Batch:
 def take(batch: Mapping[str, Any], index: Tensor) -> Batch:
     """Return the rows of a flat batch that `index` names."""
     return {
-        key: take(value, index) if isinstance(value, Mapping) else value.index_select(0, index)
-        for key, value in batch.items()
+        key: take(value, index) if isinstance(value, Mapping) else value.index_select(0, index) for key, value in batch.items()
     }
 
 
@@ -142,9 +141,7 @@ def _map_columns(columns: Mapping[str, Any], function: Any) -> dict[str, Any]:
 
 
 def _rows(column: Any, count: int) -> Any:
-    return (
-        {key: _rows(value, count) for key, value in column.items()} if isinstance(column, Mapping) else column[:count]
-    )
+    return {key: _rows(value, count) for key, value in column.items()} if isinstance(column, Mapping) else column[:count]
 
 
 def _copy_rows(target: Any, saved: Any, count: int) -> None:

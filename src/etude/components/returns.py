@@ -53,9 +53,7 @@ def discounted_returns(rewards: Tensor, next_values: Tensor, terminated: Tensor,
     return lambda_returns(rewards, next_values, terminated, ended, gamma, td_lambda=1.0)
 
 
-def n_step_returns(
-    rewards: Tensor, next_values: Tensor, terminated: Tensor, ended: Tensor, gamma: float, n: int
-) -> Tensor:
+def n_step_returns(rewards: Tensor, next_values: Tensor, terminated: Tensor, ended: Tensor, gamma: float, n: int) -> Tensor:
     """n rewards and then the value, fewer where the episode or the stretch ends first."""
     T = len(rewards)
     next_values = next_values.masked_fill(terminated, 0)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
+
+from etude.config.layers import has, overlay, put, take
+from etude.config.registry import REGISTRIES
+from etude.errors import ConfigError
 
 # Dotted path as others write it → ours. Paths without a dot are keys of flat, single-level files.
 ALIASES: dict[str, str] = {
@@ -19,6 +23,7 @@ ALIASES: dict[str, str] = {
     "environment.normalize_obs": "environment.normalize_observations",
     "environment.normalize_reward": "environment.normalize_rewards",
     # flat files of environment variants
+    "description": "environment.spec.description",
     "env_id": "environment.id",
     "algo_id": "algorithm.name",
     "n_envs": "environment.num_envs",
@@ -34,6 +39,8 @@ ALIASES: dict[str, str] = {
     "max_env_steps": "training.total_steps",
     "reward_threshold": "training.return_threshold",
     "eval_episodes": "evaluation.episodes",
+    "eval_deterministic": "evaluation.mode",
+    "accelerator": "experiment.device",
     "n_steps": "algorithm.rollout_steps",
     "batch_size": "algorithm.batch_size",
     "n_epochs": "algorithm.epochs",
@@ -60,32 +67,98 @@ ALIASES: dict[str, str] = {
     "environment.env_kwargs": "environment.kwargs",
 }
 
+# Whole sections of others that are sections of ours.
+_SECTIONS = {"workflow": "algorithm", "components": "network", "controllers": "network"}
+
+# Words that mean something else here, by the key they are written at.
+_VALUES: dict[str, dict[Any, Any]] = {
+    "eval_deterministic": {True: "mode", False: "sample"},
+    "accelerator": {"gpu": "cuda"},
+}
+# Settings with more than two positions that others know as a switch.
+_SWITCHES: dict[str, dict[bool, str]] = {
+    "environment.normalize_observations": {True: "rolling", False: "off"},
+    "algorithm.normalize_advantages": {True: "batch", False: "off"},
+}
+# Hyper-parameters that others schedule by sibling keys.
+_SCHEDULED = ("policy_lr", "lr", "learning_rate", "ent_coef", "entropy_coef", "vf_coef", "value_coef", "clip_range")
 _SCHEDULE_PARTS = {
     "_schedule_start_value": "start",
     "_schedule_end_value": "end",
     "_schedule_start": "start_at",
     "_schedule_end": "end_at",
 }
+_PHASE_KEYS = {
+    "workflow_hooks": "hooks",
+    "steps": "duration_steps",
+    "updates": "duration_updates",
+    "cycles": "duration_cycles",
+}
+# What lies below these keys belongs to the environment or to the workflow, whatever its words.
+_FOREIGN = ("kwargs", "env_kwargs", "extra")
 
 
-def normalize(layer: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return `layer` in our own spelling, and one line `theirs → ours` for each key that was renamed."""
+def normalize(layer: Mapping[str, Any], own: Collection[str] = ()) -> tuple[dict[str, Any], list[str]]:
+    """Return `layer` in our own spelling, and one line `theirs → ours` for each key that was renamed.
+
+    `own` names the settings that the chosen algorithm declares itself: those words keep their meaning.
+    """
     notes: list[str] = []
     data = _class_dictionaries(layer, "", notes)
-    data = _flat_schedules(data, notes)
+    _sections(data, notes)
+    _flat_schedules(data, "", notes)
+    if isinstance(data.get("algorithm"), dict):
+        _flat_schedules(data["algorithm"], "algorithm.", notes)
+    _early_stop(data, notes)
     _universe_domain_task(data, notes)
     for old, new in ALIASES.items():
-        if _has(data, old):
-            value = _take(data, old)
-            _put(data, new, value)
-            notes.append(f"{old} → {new}")
+        section, _, word = old.rpartition(".")
+        if word in own and new.startswith("algorithm."):
+            if section:
+                continue
+            new = f"algorithm.{word}"
+        if has(data, old):
+            _rename(data, old, new, notes)
     for path, words in _SWITCHES.items():
-        if _has(data, path) and isinstance(value := _take(data, path), bool | str):
-            _put(data, path, words.get(value, value) if isinstance(value, bool) else value)
+        if has(data, path):
+            value = take(data, path)
+            put(data, path, words[value] if isinstance(value, bool) else value)
     _single_buffer(data, notes)
     _shared_network(data, notes)
     _adapter_name(data, notes)
+    _phases(data, notes)
     return data, notes
+
+
+def _rename(data: dict[str, Any], old: str, new: str, notes: list[str]) -> None:
+    value = take(data, old)
+    value = _VALUES.get(old, {}).get(value, value) if isinstance(value, bool | str) else value
+    if has(data, new):
+        raise ConfigError(f"{old}: is another word for {new}, which is set too; keep one")
+    _put(data, new, value)
+    notes.append(f"{old} → {new}")
+
+
+def _put(data: dict[str, Any], path: str, value: Any) -> None:
+    try:
+        put(data, path, value)
+    except TypeError:
+        section = path.partition(".")[0]
+        raise ConfigError(f"{section}={data[section]}: must be a mapping with keys such as {path.split('.')[1]}") from None
+
+
+def _sections(data: dict[str, Any], notes: list[str]) -> None:
+    for section, key in (("environment", "id"), ("algorithm", "name"), ("workflow", "name")):
+        if isinstance(data.get(section), str):
+            data[section] = {key: data[section]}
+    for old, new in _SECTIONS.items():
+        if isinstance(data.get(old), Mapping):
+            section = data.pop(old)
+            if new == "algorithm" and "type" in section:
+                section["name"] = section.pop("type")
+            below = data.get(new)
+            data[new] = overlay(section, below) if isinstance(below, Mapping) else section
+            notes.append(f"{old} → {new}")
 
 
 def _class_dictionaries(value: Any, path: str, notes: list[str]) -> Any:
@@ -94,32 +167,52 @@ def _class_dictionaries(value: Any, path: str, notes: list[str]) -> Any:
         return [_class_dictionaries(item, path, notes) for item in value]
     if not isinstance(value, Mapping):
         return value
-    data = {key: _class_dictionaries(item, f"{path}.{key}".lstrip("."), notes) for key, item in value.items()}
+    data: dict[str, Any] = {}
+    for name, item in value.items():
+        inside = f"{path}.{name}".lstrip(".")
+        data[name] = item if name in _FOREIGN else _class_dictionaries(item, inside, notes)
     key = "name" if path == "algorithm" else "type"
     if isinstance(data.get("class_name"), str):
-        data = {key: data.pop("class_name"), **(data.pop("config", None) or {}), **data}
+        options = data.pop("config", None) or {}
+        if not isinstance(options, Mapping):
+            raise ConfigError(f"{path}.config={options}: must be a mapping")
+        data = {key: _registered(data.pop("class_name")), **options, **data}
         notes.append(f"{path}.{{class_name, config}} → {path}.{key}")
     if isinstance(data.get("_target_"), str):
         data = {key: data.pop("_target_"), **{k: v for k, v in data.items() if k != "_partial_"}}
         notes.append(f"{path}._target_ → {path}.{key}")
-    if "workflow_hooks" in data:
-        data["hooks"] = data.pop("workflow_hooks")
-        notes.append(f"{path}.workflow_hooks → {path}.hooks")
     return data
 
 
-def _flat_schedules(data: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+def _registered(class_name: str) -> str:
+    """`PPO` is the class behind `ppo`; a name we don't know stays as it is."""
+    known = {name for registry in REGISTRIES.values() for name in registry.names()}
+    return class_name.lower() if class_name.lower() in known else class_name
+
+
+def _flat_schedules(data: dict[str, Any], path: str, notes: list[str]) -> None:
     """Fold `policy_lr_schedule_end_value: 0` and its siblings into one schedule at `policy_lr`."""
-    folded = {key: _flat_schedules(item, notes) if isinstance(item, dict) else item for key, item in data.items()}
-    for key in [key for key in folded if key.endswith("_schedule") and folded[key] in ("linear", None)]:
-        base = key.removesuffix("_schedule")
-        kind = folded.pop(key)
-        parts = {ours: folded.pop(base + theirs) for theirs, ours in _SCHEDULE_PARTS.items() if base + theirs in folded}
-        if kind == "linear":
-            start = parts.get("start", folded.get(base))
-            folded[base] = {"start": start, **{k: v for k, v in parts.items() if k != "start"}}
-            notes.append(f"{key} → {base}: {{start, end, start_at, end_at}}")
-    return folded
+    for base in _SCHEDULED:
+        kind = data.pop(f"{base}_schedule", None)
+        parts = {ours: data.pop(base + theirs) for theirs, ours in _SCHEDULE_PARTS.items() if base + theirs in data}
+        value = data.get(base)
+        short = isinstance(value, str) and value.startswith("lin_")
+        if kind not in ("linear", None):
+            raise ConfigError(f"{path}{base}_schedule={kind}: must be linear")
+        if parts and kind is None and not short:
+            raise ConfigError(f"{path}{base}_schedule: is missing; set it to linear, or leave out the keys that start with it")
+        if kind == "linear" or parts:
+            start = value.removeprefix("lin_") if short and isinstance(value, str) else value
+            data[base] = {**({} if start is None else {"start": start}), **parts}
+            notes.append(f"{path}{base}_schedule → {path}{base}: {{start, end, start_at, end_at}}")
+
+
+def _early_stop(data: dict[str, Any], notes: list[str]) -> None:
+    switches = {mode: data.pop(key) for mode in ("train", "eval") if (key := f"early_stop_on_{mode}_threshold") in data}
+    if switches:
+        chosen = next((mode for mode in ("eval", "train") if switches.get(mode) is True), "off")
+        _put(data, "training.early_stop", chosen)
+        notes.append(f"early_stop_on_..._threshold → training.early_stop: {chosen}")
 
 
 def _universe_domain_task(data: dict[str, Any], notes: list[str]) -> None:
@@ -131,65 +224,61 @@ def _universe_domain_task(data: dict[str, Any], notes: list[str]) -> None:
 
 
 def _single_buffer(data: dict[str, Any], notes: list[str]) -> None:
-    """A single `buffer` section: its kind and size follow from the algorithm, so only a rollout's length carries over."""
-    buffer = data.pop("buffer", None)
+    """A single `buffer` section: of a rollout only the length carries over; anything else is the replay buffer."""
+    buffer = data.get("buffer")
     if not isinstance(buffer, Mapping):
         return
-    size = buffer.get("size", buffer.get("capacity"))
-    if buffer.get("type") in ("trajectory", "rollout") and size is not None:
-        num_envs = data.get("environment", {}).get("num_envs", 1) if isinstance(data.get("environment"), dict) else 1
-        if not _has(data, "environment.num_envs"):
-            _put(data, "environment.num_envs", 1)
-        _put(data, "algorithm.rollout_steps", int(size) // int(num_envs))
-        notes.append("buffer.{type: trajectory, size} → algorithm.rollout_steps (with environment.num_envs)")
-    else:
-        data["buffers"] = {"replay": dict(buffer)}
-        notes.append("buffer → buffers.replay")
+    rest = dict(data.pop("buffer"))
+    name = "replay"
+    if rest.get("type") in ("trajectory", "rollout"):
+        name, rest["type"] = "rollout", "rollout"
+        size = rest.pop("size", rest.pop("capacity", None))
+        if size is not None:
+            environment = data.get("environment")
+            num_envs = environment.get("num_envs", 1) if isinstance(environment, Mapping) else 1
+            if not all(isinstance(n, int) and n > 0 for n in (size, num_envs)) or size % num_envs:
+                raise ConfigError(f"buffer.size={size}: must be a whole number of steps for each of {num_envs} environments")
+            _put(data, "environment.num_envs", num_envs)
+            _put(data, "algorithm.rollout_steps", size // num_envs)
+            notes.append("buffer.{type: trajectory, size} → algorithm.rollout_steps (with environment.num_envs)")
+        if rest == {"type": "rollout"}:
+            return
+    below = data.get("buffers")
+    data["buffers"] = overlay({name: rest}, below if isinstance(below, Mapping) else {})
+    notes.append(f"buffer → buffers.{name}")
 
 
 def _shared_network(data: dict[str, Any], notes: list[str]) -> None:
-    for key in ("hidden_dims", "activation"):
+    for key, ours in (("policy", "type"), ("hidden_dims", "hidden_dims"), ("activation", "activation")):
         if key in data:
             value = data.pop(key)
             for role in ("actor", "critic"):
-                _put(data, f"network.{role}.{key}", value)
-            notes.append(f"{key} → network.actor.{key}, network.critic.{key}")
+                _put(data, f"network.{role}.{ours}", value)
+            notes.append(f"{key} → network.actor.{ours}, network.critic.{ours}")
 
 
 def _adapter_name(data: dict[str, Any], notes: list[str]) -> None:
-    if _has(data, "environment.wrapper") and data["environment"]["wrapper"] in ("gym", "gymnasium"):
-        _take(data, "environment.wrapper")
+    if has(data, "environment.wrapper") and data["environment"]["wrapper"] in ("gym", "gymnasium"):
+        take(data, "environment.wrapper")
         notes.append("environment.wrapper: gym → (every Gymnasium id works as it is)")
 
 
-# Settings with more than two positions that others know as a switch.
-_SWITCHES: dict[str, dict[bool, str]] = {
-    "environment.normalize_observations": {True: "rolling", False: "off"},
-    "algorithm.normalize_advantages": {True: "batch", False: "off"},
-}
+def _phases(data: dict[str, Any], notes: list[str]) -> None:
+    """Durations and hooks of phases under their other names, inside repeats too."""
 
+    def rename(entries: Any) -> Any:
+        if not isinstance(entries, list):
+            return entries
+        return [rename_one(entry) if isinstance(entry, Mapping) else entry for entry in entries]
 
-def _has(data: Mapping[str, Any], path: str) -> bool:
-    node: Any = data
-    for part in path.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            return False
-        node = node[part]
-    # A section of ours may carry the same word as a flat key of theirs (`optimizer`, `spec`): a mapping stays.
-    return not (isinstance(node, Mapping) and "." not in path and path != "spec" and path != "env_kwargs")
+    def rename_one(entry: Mapping[str, Any]) -> dict[str, Any]:
+        renamed = {}
+        for key, value in entry.items():
+            ours = _PHASE_KEYS.get(key, key)
+            if ours != key and (note := f"training.phases: {key} → {ours}") not in notes:
+                notes.append(note)
+            renamed[ours] = rename(value) if key == "phases" else value
+        return renamed
 
-
-def _take(data: dict[str, Any], path: str) -> Any:
-    *parents, last = path.split(".")
-    node = data
-    for part in parents:
-        node = node[part]
-    return node.pop(last)
-
-
-def _put(data: dict[str, Any], path: str, value: Any) -> None:
-    *parents, last = path.split(".")
-    node = data
-    for part in parents:
-        node = node.setdefault(part, {})
-    node[last] = value
+    if has(data, "training.phases"):
+        data["training"]["phases"] = rename(data["training"]["phases"])

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from etude.config.layers import put
 from etude.errors import ConfigError
 
 # Groups that a `+group=name` or `group=name` word can choose a preset file from.
 GROUPS = ("experiment", "algorithm", "environment", "network", "buffer", "robot")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A word that chooses a preset file: `+experiment=ppo_cartpole`, `network@network.actor=mlp_256`."""
+
+    word: str
+    group: str
+    name: str
+    package: str | None = None
 
 
 @dataclass(frozen=True)
@@ -18,7 +30,7 @@ class Overrides:
 
     values: dict[str, Any] = field(default_factory=dict)
     """Dotted keys and their values, as one nested layer."""
-    groups: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
     """Choices of preset files, left to Hydra."""
 
 
@@ -31,10 +43,12 @@ def parse(words: Sequence[str]) -> Overrides:
 
     parser = OverridesParser.create()
     values: dict[str, Any] = {}
-    groups: list[str] = []
+    choices: list[Choice] = []
     for word in words:
         try:
-            override = parser.parse_override(word)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                override = parser.parse_override(word)
         except HydraException:
             key, equals, _ = word.partition("=")
             hint = "quote values with special characters: 'key=\"a value\"'" if equals else "write it as key=value"
@@ -44,11 +58,19 @@ def parse(words: Sequence[str]) -> Overrides:
             raise ConfigError(f"{word}: several values in one run; a list is written {key}=[1,2]")
         if override.is_delete():
             raise ConfigError(f"{word}: settings can't be removed; set {key}=null where it may be empty")
-        if key in GROUPS and isinstance(override.value(), str):
-            groups.append(word)
-        else:
-            _put(values, key, _plain(override.value()), word)
-    return Overrides(values, tuple(groups))
+        if override.type.name not in ("CHANGE", "ADD", "FORCE_ADD"):
+            raise ConfigError(f"{word}: lists can't be extended; write the whole list, {key}=[1,2]")
+        value = _plain(override.value())
+        if key in GROUPS and isinstance(value, str):
+            choices.append(Choice(word, key, value, override.package))
+            continue
+        if override.package is not None or "/" in key:
+            raise ConfigError(f"{word}: no group '{key}' (groups: {', '.join(GROUPS)}); a setting is written section.key=value")
+        try:
+            put(values, key, value)
+        except TypeError as problem:
+            raise ConfigError(f"{word}: {problem} in another word") from None
+    return Overrides(values, tuple(choices))
 
 
 def _plain(value: Any) -> Any:
@@ -58,16 +80,6 @@ def _plain(value: Any) -> Any:
         return value.text
     if isinstance(value, dict):
         return {str(_plain(key)): _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
-
-
-def _put(values: dict[str, Any], key: str, value: Any, word: str) -> None:
-    *parents, last = key.split(".")
-    node = values
-    for part in parents:
-        node = node.setdefault(part, {})
-        if not isinstance(node, dict):
-            raise ConfigError(f"{word}: '{part}' was given a plain value before")
-    node[last] = value

@@ -11,10 +11,10 @@ import importlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from etude.errors import UserError, did_you_mean
+from etude.errors import EtudeError, UserError, did_you_mean
 
 Class = TypeVar("Class", bound=type)
 
@@ -22,8 +22,19 @@ Class = TypeVar("Class", bound=type)
 class Registry:
     """The parts of one kind, by name."""
 
-    def __init__(self, kind: str, builtin: Mapping[str, tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        builtin: Mapping[str, tuple[str, str]],
+        *,
+        needs: Sequence[str] = (),
+        supplied: Sequence[str] = (),
+    ) -> None:
         self.kind = kind
+        self.needs = tuple(needs)
+        """What a class must have to be of this kind."""
+        self.supplied = tuple(supplied)
+        """Arguments that Etude itself gives; a user can't."""
         self._builtin = dict(builtin)
         self._registered: dict[str, type] = {}
 
@@ -42,6 +53,10 @@ class Registry:
         """Return every known name, sorted."""
         return sorted({*self._builtin, *self._registered, *self._entry_points()})
 
+    def builtin_names(self) -> list[str]:
+        """Return the names that come with Etude, sorted."""
+        return sorted(self._builtin)
+
     def describe(self) -> dict[str, str]:
         """Return each name with one line about it, without importing the built-in ones."""
         lines = {name: description for name, (_, description) in self._builtin.items()}
@@ -58,17 +73,26 @@ class Registry:
         if name in self._builtin:
             return load_object(self._builtin[name][0])
         if name in self._entry_points():
-            return self._entry_points()[name].load()
+            return self._load_entry_point(name)
         if is_import_path(name):
             if not allow_imports:
                 raise UserError(
                     f"{self.kind} '{name}' is code from an import path, and this config did not come from your own files; "
                     "pass --trust if you know where it is from"
                 )
+            _see_current_folder()
             return load_object(name, kind=self.kind)
         raise UserError(
             f"unknown {self.kind} '{name}'{did_you_mean(name, self.names())} (known: {', '.join(self.names())})"
         )
+
+    def _load_entry_point(self, name: str) -> Any:
+        entry = self._entry_points()[name]
+        try:
+            return entry.load()
+        except (ImportError, AttributeError) as error:
+            package = entry.dist.name if entry.dist is not None else entry.module
+            raise EtudeError(f"{self.kind} '{name}' of the package {package} can't be loaded: {error}") from error
 
     def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
         return {entry.name: entry for entry in importlib.metadata.entry_points(group=f"etude.{self.kind}")}
@@ -80,10 +104,8 @@ def is_import_path(name: str) -> bool:
 
 
 def load_object(path: str, kind: str = "part") -> Any:
-    """Import `module:Name`; a module in the current folder is found too, as `python` itself would."""
+    """Import `module:Name` or `module.Name`."""
     module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -98,6 +120,13 @@ def load_object(path: str, kind: str = "part") -> Any:
     return found
 
 
+def _see_current_folder() -> None:
+    """Find a user's modules in the current folder, as `python` itself would."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    importlib.invalidate_caches()
+
+
 algorithms = Registry(
     "algorithm",
     {
@@ -107,6 +136,7 @@ algorithms = Registry(
         ),
         "random": ("etude.workflows.random_policy:RandomPolicy", "Uniformly random actions, the baseline for any task"),
     },
+    needs=("act", "learn", "Config"),
 )
 networks = Registry("network", {"mlp": ("etude.components.networks.mlp:MLP", "Fully connected layers")})
 buffers = Registry("buffer", {"rollout": ("etude.buffers.rollout:RolloutBuffer", "One on-policy rollout, time-major")})
@@ -117,6 +147,7 @@ optimizers = Registry(
         "adamw": ("torch.optim:AdamW", "Adam with decoupled weight decay"),
         "sgd": ("torch.optim:SGD", "Stochastic gradient descent, with momentum if asked"),
     },
+    supplied=("params", "lr"),
 )
 callbacks = Registry("callback", {})
 

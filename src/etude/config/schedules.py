@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 _KEYS = ("start", "end", "start_at", "end_at")
+_EXPECTED = "must be a number or a schedule like lin_3e-4"
 
 
 @dataclass(frozen=True)
@@ -36,28 +38,35 @@ class Schedule:
         """Read a number, `lin_3e-4` (from 3e-4 down to 0), or a mapping with start/end/start_at/end_at."""
         if isinstance(value, Schedule):
             return value
-        if isinstance(value, bool):
-            raise ValueError("a switch is not a number")
-        if isinstance(value, int | float):
-            return cls.constant(float(value))
-        if isinstance(value, str):
-            kind, _, number = value.partition("_")
-            try:
-                return cls(float(number), 0.0) if kind == "lin" else cls.constant(float(value))
-            except ValueError:
-                raise ValueError("neither a number nor a schedule like lin_3e-4") from None
         if isinstance(value, dict):
-            unknown = sorted(set(value) - set(_KEYS))
-            if unknown:
-                raise ValueError(f"a schedule has the keys {', '.join(_KEYS)}, not {unknown[0]!r}")
-            if "start" not in value:
-                raise ValueError("a schedule needs a start value")
-            parts = {key: _number(key, item) for key, item in value.items()}
-            schedule = cls(parts["start"], parts.get("end", 0.0), parts.get("start_at", 0.0), parts.get("end_at", 1.0))
-            if schedule.start_at < 0 or schedule.end_at <= 0:
-                raise ValueError("a schedule's positions can't be negative")
-            return schedule
-        raise ValueError("neither a number nor a schedule like lin_3e-4")
+            return cls._from_parts(value)
+        if isinstance(value, str) and value.startswith("lin_"):
+            return cls._from_parts({"start": value.removeprefix("lin_")})
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError(_EXPECTED)
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError(_EXPECTED) from None
+        if not math.isfinite(number):
+            raise ValueError("must be finite")
+        return cls.constant(number)
+
+    @classmethod
+    def _from_parts(cls, parts: dict[str, object]) -> Schedule:
+        unknown = [key for key in parts if key not in _KEYS]
+        if unknown:
+            raise ValueError(f"a schedule has the keys {', '.join(_KEYS)}, not {unknown[0]!r}")
+        if "start" not in parts:
+            raise ValueError("a schedule needs a start value")
+        numbers = {key: _number(key, value) for key, value in parts.items()}
+        start, end = numbers["start"], numbers.get("end", 0.0)
+        first, last = numbers.get("start_at", 0.0), numbers.get("end_at", 1.0)
+        if first < 0 or last <= 0:
+            raise ValueError("a schedule's start_at must be at least 0 and its end_at above 0")
+        if (first <= 1) == (last <= 1) and first > last:
+            raise ValueError("a schedule's end_at must not be before its start_at")
+        return cls.constant(start) if start == end else cls(start, end, first, last)
 
     @property
     def is_constant(self) -> bool:
@@ -83,9 +92,11 @@ class Schedule:
 
 
 def _number(key: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"its {key} is not a number")
-    try:
-        return float(value)
-    except ValueError:
-        raise ValueError(f"its {key} is not a number") from None
+    if not isinstance(value, bool) and isinstance(value, int | float | str):
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if math.isfinite(number):
+            return number
+    raise ValueError(_EXPECTED if isinstance(value, str) and key == "start" else f"its {key} is not a number")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,11 +57,16 @@ class Validator:
             converted = self._attempt(known[key], value, where)
             if converted is not _FAILED:
                 values[key] = converted
-        for item in dataclasses.fields(cls):
-            required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
-            if item.init and required and item.name not in data:
-                self.problems.append(f"{path}.{item.name}: is required")
-        return None if self.problems else cls(**values)
+        for name in known:
+            if name not in data and name not in field_defaults(cls):
+                self.problems.append(f"{path}.{name}: is required")
+        if self.problems:
+            return None
+        try:
+            return cls(**values)
+        except ValueError as error:  # a check of the part's own, in its __post_init__
+            self.problems.append(f"{path}: {error}")
+            return None
 
     def _attempt(self, kind: Any, value: Any, path: str) -> Any:
         try:
@@ -72,6 +78,8 @@ class Validator:
         return _FAILED
 
     def _convert(self, kind: Any, value: Any, path: str) -> Any:
+        if isinstance(value, str) and value == "???":
+            raise _Invalid("needs a value")
         origin = get_origin(kind)
         if origin is Annotated:
             base, *marks = get_args(kind)
@@ -94,15 +102,14 @@ class Validator:
                 near = did_you_mean(str(value), [str(choice) for choice in choices])
                 raise _Invalid(f"must be one of {', '.join(map(str, choices))}{near}")
             return value
-        if origin is tuple:
-            if isinstance(value, str) or not isinstance(value, Sequence):
-                raise _Invalid("must be a list, such as [64, 64]")
-            item = get_args(kind)[0]
-            return tuple(self._attempt(item, entry, f"{path}[{i}]") for i, entry in enumerate(value))
+        if origin in (tuple, list):
+            return self._list(kind, value, path)
         if origin is dict:
             if not isinstance(value, Mapping):
                 raise _Invalid("must be a mapping of names to values")
             item = get_args(kind)[1]
+            if item is Any:
+                return {str(name): entry for name, entry in value.items()}
             return {str(name): self._attempt(item, entry, f"{path}.{name}") for name, entry in value.items()}
         if dataclasses.is_dataclass(kind) and kind is not Schedule:
             if not isinstance(value, Mapping):
@@ -110,13 +117,25 @@ class Validator:
             return self._dataclass(kind, value, path)  # type: ignore[arg-type] # narrowed to a class
         return _scalar(kind, value)
 
+    def _list(self, kind: Any, value: Any, path: str) -> Any:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise _Invalid("must be a list, such as [1, 2]")
+        items = get_args(kind)
+        if get_origin(kind) is list or items[-1] is Ellipsis:
+            items = (items[0],) * len(value)
+        if len(items) != len(value):
+            raise _Invalid(f"must be a list of {len(items)}")
+        entries = [self._attempt(item, entry, f"{path}[{i}]") for i, (item, entry) in enumerate(zip(items, value, strict=True))]
+        return entries if get_origin(kind) is list else tuple(entries)
+
     def _union(self, members: Sequence[Any], value: Any, path: str) -> Any:
         if value is None:
             if type(None) in members:
                 return None
             raise _Invalid("can't be null")
         problem: _Invalid | None = None
-        for member in members:
+        # The value's own type first: where a whole number and a fraction are both allowed, 1.0 is the fraction.
+        for member in sorted(members, key=lambda member: _bare(member) is not type(value)):
             if member is type(None):
                 continue
             try:
@@ -135,17 +154,29 @@ class Validator:
         name = value.get(mark.key)
         if not isinstance(name, str):
             raise _Invalid(f"needs '{mark.key}', one of {', '.join(REGISTRIES[mark.registry].names())}")
-        cls = REGISTRIES[mark.registry].resolve(name, allow_imports=self.allow_imports)
+        registry = REGISTRIES[mark.registry]
+        cls = registry.resolve(name, allow_imports=self.allow_imports)
         schema = options_schema(cls)
+        missing = [need for need in registry.needs if not hasattr(cls, need)]
+        if not callable(cls) or missing or (missing := ["Config"] if "Config" in registry.needs and schema is None else []):
+            raise _Invalid(f"'{name}' is no {mark.registry}: " + (f"it has no {missing[0]}" if missing else "it is not a class"))
         if schema is not None:
+            if mark.key not in field_types(schema):
+                raise _Invalid(f"{schema.__name__}, the settings of '{name}', must declare a field '{mark.key}: str'")
             return self._dataclass(schema, {**value, mark.key: name}, path)
-        options = {key: item for key, item in value.items() if key != mark.key}
+        options = {str(key): item for key, item in value.items() if key != mark.key}
+        self._check_keywords(cls, name, options, registry.supplied, path)
+        return Part(name, options)
+
+    def _check_keywords(self, cls: Any, name: str, options: Mapping[str, Any], supplied: Sequence[str], path: str) -> None:
         accepted = _keyword_names(cls)
         for key in options:
-            if accepted is not None and key not in accepted:
-                near = did_you_mean(key, accepted) or f" (known: {', '.join(accepted) or 'none'})"
+            if key in supplied:
+                self.problems.append(f"{path}.{key}: is set from elsewhere in the config, not here")
+            elif accepted is not None and key not in accepted:
+                known = [option for option in accepted if option not in supplied]
+                near = did_you_mean(key, known) or f" (known: {', '.join(known) or 'none'})"
                 self.problems.append(f"{path}.{key}: unknown option of '{name}'{near}")
-        return Part(name, options)
 
 
 _FAILED = object()
@@ -158,14 +189,32 @@ def field_types(cls: type) -> dict[str, Any]:
     return {item.name: hints[item.name] for item in dataclasses.fields(cls) if item.init}
 
 
+def field_defaults(cls: type) -> dict[str, Any]:
+    """Return the default of every settable field that has one."""
+    defaults: dict[str, Any] = {}
+    for item in dataclasses.fields(cls):
+        if item.init and item.default is not dataclasses.MISSING:
+            defaults[item.name] = item.default
+        elif item.init and item.default_factory is not dataclasses.MISSING:
+            defaults[item.name] = item.default_factory()
+    return defaults
+
+
 def options_schema(cls: Any) -> type | None:
     """Return the dataclass that declares a part's options: its `Config`, or None if it has none."""
     schema = getattr(cls, "Config", None)
     return schema if isinstance(schema, type) and dataclasses.is_dataclass(schema) else None
 
 
+def _bare(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
 def _keyword_names(cls: Any) -> list[str] | None:
-    parameters = inspect.signature(cls).parameters.values()
+    try:
+        parameters = inspect.signature(cls).parameters.values()
+    except ValueError:  # some classes written in C don't say
+        return None
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
@@ -185,13 +234,19 @@ def _scalar(kind: Any, value: Any) -> Any:
             return value
         raise _Invalid("must be a whole number")
     if kind is float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        raise _Invalid("must be a number")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _Invalid("must be a number")
+        if not math.isfinite(value):
+            raise _Invalid("must be a finite number")
+        return float(value)
     if kind is str:
         if isinstance(value, str):
             return value
         raise _Invalid("must be text")
+    if kind in (dict, list, tuple):
+        if isinstance(value, str) or not isinstance(value, Mapping if kind is dict else Sequence):
+            raise _Invalid(f"must be a {'mapping' if kind is dict else 'list'}")
+        return kind(value)
     if kind is Schedule:
         try:
             return Schedule.parse(value)

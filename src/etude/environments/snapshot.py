@@ -39,8 +39,7 @@ _DRAWN = frozenset(["screen", "clock", "surf", "window", "window_surface", "view
 _SPACES = ("action_space", "observation_space")
 _TENSOR_DTYPES = frozenset(["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"])
 _BIT_GENERATORS = {
-    kind.__name__: kind
-    for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
+    kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
 
 

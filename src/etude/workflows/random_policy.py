@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Generator, Tensor
 
 from etude.buffers.base import Batch
+from etude.components.distributions import check_mask, make_head
 from etude.config.schema import Config
-from etude.environments.vector import Observation
-from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
+from etude.environments.spaces import finite_range
+from etude.environments.vector import ACTION_MASK, Observation
+from etude.workflows.base import ActResult, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 
 
@@ -27,7 +30,7 @@ class RandomConfig:
 
 
 class RandomPolicy(Workflow):
-    """Acts uniformly within bounds (normally distributed where there are none) and learns nothing."""
+    """Acts uniformly (continuous actions without bounds: normally or exponentially distributed) and learns nothing."""
 
     Config = RandomConfig
     evaluation_mode = "sample"
@@ -42,17 +45,21 @@ class RandomPolicy(Workflow):
         """Collect, and drop what was collected."""
         return [{"name": "random", "hooks": ["collect", "discard"]}]
 
-    def initialize(self, context: Context) -> None:
-        """Remember the action space's bounds as tensors."""
-        super().initialize(context)
-        space = context.action_space
-        if isinstance(space, spaces.Box):
-            self._low = torch.as_tensor(np.asarray(space.low), dtype=torch.float32, device=context.device)
-            self._high = torch.as_tensor(np.asarray(space.high), dtype=torch.float32, device=context.device)
+    @classmethod
+    def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
+        """Any action space will do; a mask must fit it."""
+        head = make_head(action_space)
+        if head.takes_mask:
+            check_mask(observation_space, head)
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Draw an action for each row."""
-        return ActResult(self._draw(len(is_first), generator), state)
+        """Draw an action for each row, among those that its mask allows."""
+        mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
+        if mask is None or isinstance(self.context.action_space, spaces.Box):
+            return ActResult(_draw(self.context.action_space, len(is_first), generator), state)
+        head = make_head(self.context.action_space)
+        equal = torch.zeros((len(mask), head.size), device=mask.device)
+        return ActResult(head.to_environment(head(equal, mask).sample(generator)), state)
 
     def learn(self, batch: Batch) -> Metrics:
         """Learn nothing."""
@@ -63,16 +70,25 @@ class RandomPolicy(Workflow):
         self.buffer(phase).clear()
         return HookResult()
 
-    def _draw(self, n: int, generator: Generator) -> Tensor:
-        space, device = self.context.action_space, self.context.device
-        if isinstance(space, spaces.Discrete):
-            return torch.randint(int(space.n), (n,), generator=generator, device=device)
-        uniform = torch.rand((n, *(space.shape or ())), generator=generator, device=device)
-        if isinstance(space, spaces.MultiDiscrete):
-            return (uniform * torch.as_tensor(space.nvec, device=device)).long()
-        if isinstance(space, spaces.MultiBinary):
-            return (uniform < 0.5).to(torch.int8)
-        normal = torch.randn(uniform.shape, generator=generator, device=device)
-        bounded = self._low.isfinite() & self._high.isfinite()
-        stretched = torch.where(bounded, self._low + uniform * (self._high - self._low), normal)
-        return torch.maximum(torch.minimum(stretched, self._high), self._low)
+
+def _draw(space: gymnasium.Space[Any], n: int, generator: Generator) -> Tensor:
+    """Return n independent actions (n, *space.shape)."""
+    device = generator.device
+    if isinstance(space, spaces.Discrete):
+        return torch.randint(int(space.n), (n,), generator=generator, device=device)
+    uniform = torch.rand((n, *(space.shape or ())), generator=generator, device=device)
+    if isinstance(space, spaces.MultiDiscrete):
+        return (uniform * torch.as_tensor(space.nvec, device=device)).long()
+    if isinstance(space, spaces.MultiBinary):
+        return (uniform < 0.5).to(torch.int8)
+    assert isinstance(space, spaces.Box)
+    low, high = (torch.as_tensor(bound, dtype=torch.float32, device=device) for bound in (space.low, space.high))
+    if np.issubdtype(np.dtype(space.dtype), np.integer):
+        return torch.minimum((low + uniform * (high - low + 1)).floor(), high)
+    # With one bound: exponentially away from it; with none: normally around 0. As Gymnasium's own Box samples.
+    away = -torch.log1p(-uniform)
+    drawn = torch.randn(uniform.shape, generator=generator, device=device)
+    drawn = torch.where(low.isfinite(), low + away, torch.where(high.isfinite(), high - away, drawn))
+    bounded = torch.as_tensor(finite_range(space), device=device)
+    drawn = torch.where(bounded, low + uniform * (high - low), drawn)
+    return torch.maximum(torch.minimum(drawn, high), low)

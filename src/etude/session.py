@@ -19,7 +19,7 @@ from etude.config.hashing import config_hash
 from etude.config.schema import Config
 from etude.config.validate import to_plain
 from etude.environments.make import make_environment
-from etude.errors import ConfigError, EtudeError, UserError
+from etude.errors import EtudeError, UserError
 from etude.orchestration.orchestrator import MONITOR, Orchestrator
 from etude.runs import provenance, trust
 from etude.runs.run import Run
@@ -28,6 +28,10 @@ from etude.telemetry.console import Console, RunHeader, RunOutcome
 from etude.telemetry.jsonl import JsonlSink, read_rows, rewind, write_csv
 from etude.telemetry.run_log import tee_to
 from etude.telemetry.sinks import Sink, SinkGroup
+
+
+EVALUATION_SEEDS = "evaluate command"
+"""The purpose that seeds of evaluations on request derive from; training and the evaluations within it use others."""
 
 
 @dataclass(frozen=True)
@@ -352,6 +356,3 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
-
-
-__all__ = ["ConfigError", "Outcome", "config_changes", "load_config", "load_policy", "resume", "train"]

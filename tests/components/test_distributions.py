@@ -150,9 +150,9 @@ def test_a_mask_must_fit_the_actions() -> None:
     check_mask(observation(spaces.MultiBinary(3)), make_head(spaces.Discrete(3)))
     check_mask(observation(spaces.Box(0, 1, (5,), np.int8)), make_head(spaces.MultiDiscrete([2, 3])))
     check_mask(spaces.Box(-1, 1, (2,)), make_head(spaces.Box(-1, 1, (2,))))
-    with pytest.raises(UserError, match="action_mask.*3 flags"):
+    with pytest.raises(UserError, match=r"action_mask.*3 flags"):
         check_mask(observation(spaces.MultiBinary(4)), make_head(spaces.Discrete(3)))
-    with pytest.raises(UserError, match="action_mask.*continuous"):
+    with pytest.raises(UserError, match=r"action_mask.*continuous"):
         check_mask(observation(spaces.MultiBinary(2)), make_head(spaces.Box(-1, 1, (2,))))
 
 

@@ -81,7 +81,7 @@ def evaluate(
             environment,
             episodes,
             mode=each,
-            seed=derive_seed(config.experiment.seed, "evaluate command", seed),
+            seed=derive_seed(config.experiment.seed, session.EVALUATION_SEEDS, seed),
             device=config.experiment.device,
             timeout_s=timeout,
             on_progress=_progress(episodes),

@@ -5,25 +5,33 @@ Layers, each over the one before:
     dataclass defaults → environment preset → its variant → --config file → +experiment presets → key=value words
 
 The first pass over the layers finds the names (environment, algorithm, component types); the second lays them over the
-defaults of exactly those parts and validates the result. Hydra reads the files (defaults lists, groups, packages) and the
-grammar of the words; validation is ours, so an unknown key can't slip in through any of them.
+defaults of exactly those parts and validates the result. Hydra reads defaults lists, groups and the grammar of the words;
+validation is ours, so an unknown key can't slip in through any of them.
 """
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from etude.config import aliases, migrate, overrides
-from etude.config.registry import algorithms
+from etude.config import aliases, groups, interpolation, overrides
+from etude.config.layers import has, overlay, overlay_all, put
+from etude.config.migrate import migrate
+from etude.config.phases import parse_phases, phase_problems
+from etude.config.registry import algorithms, is_import_path
 from etude.config.schema import Config
-from etude.config.validate import Validator, field_types, options_schema, to_plain
+from etude.config.source_file import SourceFile, parse_yaml, read_file
+from etude.config.validate import Validator, field_defaults, field_types, options_schema, to_plain
 from etude.errors import ConfigError, UserError, did_you_mean
 
-SECTIONS = (*field_types(Config), "description", "defaults", "_base")
+SECTIONS = tuple(field_types(Config))
+# Sections and keys at the top of a file that are no variants of it.
+_RESERVED = (*SECTIONS, "defaults", "buffer", "workflow", "components", "controllers")
 
 
 @dataclass(frozen=True)
@@ -46,43 +54,73 @@ def compose(
     allow_imports: bool = True,
 ) -> Composition:
     """Compose a run's config; `base` is the complete config of an earlier run, to start from instead of presets."""
+    asked = _choose(overrides.parse(words), file)
+    sources: list[SourceFile] = []
+    try:
+        return _compose(spec, file, asked, base, allow_imports, sources)
+    except ConfigError as error:
+        raise ConfigError(*(_located(problem, sources, spec, asked.values) for problem in error.problems)) from None
+
+
+def _compose(
+    spec: str | None,
+    file: Path | None,
+    asked: overrides.Overrides,
+    base: Mapping[str, Any] | None,
+    allow_imports: bool,
+    sources: list[SourceFile],
+) -> Composition:
     environment, variant = split_spec(spec) if spec else (None, None)
-    asked = overrides.parse(words)
-    notes: list[str] = []
-    layers: list[dict[str, Any]] = []
+    source = read_file(file) if file is not None else None
+    sources += [] if source is None else [source]
+    reading = groups.read(source, asked.choices)
+    sources[:] = reading.sources
+    document = _without_blocks(reading)
+    in_file = variant in variants(document)
+    document = _select_variant(document, variant, _named(asked.values, "algorithm.name"), where=str(file or "the presets"))
+    stored = {} if base is None else interpolation.literal(dict(base))
+    layers = [migrate(layer) for layer in (stored, document, asked.values)]
 
-    def add(layer: Mapping[str, Any]) -> None:
-        normalized, renamed = aliases.normalize(migrate.migrate(layer))
-        layers.append(normalized)
-        notes.extend(renamed)
-
-    if base is not None:
-        add(base)
-    if file is not None or asked.groups:
-        add(_select_variant(_read_with_hydra(file, asked.groups), variant, where=str(file or asked.groups[0])))
-    add(asked.values)
-    named = _overlay_all(layers)
-    environment = environment or _text(named, "environment", "id")
+    # Pass 1: the names.
+    named = overlay_all(aliases.normalize(layer)[0] for layer in layers)
+    environment = _agreed("environment.id", environment, named, spec)
     if not environment:
         raise UserError("which environment? name it: etude train CartPole-v1:ppo, or set environment.id in the file")
     preset = {} if base is not None else environment_preset(environment)
-    block = _select_variant(preset, variant, where=environment)
-    chosen, renamed = aliases.normalize(block)
-    algorithm = _text(named, "algorithm", "name") or _text(chosen, "algorithm", "name") or variant
+    preset_layer = _preset_layer(preset, variant if variant is not None else _text(named, "algorithm.name"))
+    implied = _named(preset_layer, "algorithm.name")
+    if variant is not None and not in_file and variant not in variants(preset):
+        _check_algorithm(environment, variant, preset)
+        implied = variant
+    is_name = variant is not None and (variant in algorithms.names() or is_import_path(variant))
+    algorithm = _agreed("algorithm.name", implied if is_name else None, named, spec) or implied
     if not algorithm:
-        raise UserError(
-            f"which algorithm? name it: etude train {environment}:ppo (known: {', '.join(algorithms.names())})"
-        )
-    if variant is not None and algorithm == variant:
-        _check_variant(environment, variant, preset)
-    workflow = algorithms.resolve(algorithm, allow_imports=allow_imports)
+        raise UserError(f"which algorithm? name it: etude train {environment}:ppo (known: {', '.join(algorithms.names())})")
+    if _text(stored, "algorithm.name") not in (None, algorithm):
+        # Another algorithm than the earlier run's: what belonged to that one stays behind.
+        layers[0] = {key: value for key, value in layers[0].items() if key not in ("network", "buffers")}
 
-    asked_for = _overlay_all([chosen, *layers])
-    asked_for = overlay(asked_for, {"environment": {"id": environment}, "algorithm": {"name": algorithm}})
+    # Pass 2: over the defaults of exactly those parts.
+    workflow = algorithms.resolve(algorithm, allow_imports=allow_imports)
+    layers, notes = _in_our_words([preset_layer, *layers], workflow)
+    asked_for = overlay_all([*layers, {"environment": {"id": environment}, "algorithm": {"name": algorithm}}])
     complete = overlay(_defaults(workflow, algorithm), asked_for)
     complete = overlay(complete, _derived_names(complete, file))
-    config = check(_interpolate(complete), allow_imports=allow_imports)
+    config = check(interpolation.resolve(complete), allow_imports=allow_imports)
     return Composition(config, asked_for, tuple(notes))
+
+
+def _in_our_words(layers: Sequence[Mapping[str, Any]], workflow: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """Every layer in our own spelling, and what was translated in those above the preset."""
+    own = field_types(schema) if (schema := options_schema(workflow)) is not None else {}
+    ours, notes = [], []
+    for index, layer in enumerate(layers):
+        normalized, renamed = aliases.normalize(layer, own)
+        # A section with nothing below it (all of its lines commented out, say) asks for nothing.
+        ours.append({key: value for key, value in normalized.items() if value is not None or key not in SECTIONS})
+        notes += renamed if index else []
+    _check_sections(ours)
+    return ours, notes
 
 
 def load_config(environment: str, variant: str) -> Config:
@@ -92,13 +130,17 @@ def load_config(environment: str, variant: str) -> Config:
 
 def check(data: Mapping[str, Any], *, allow_imports: bool = True) -> Config:
     """Validate complete plain data into a Config, each part's own cross-checks included."""
-    public = {key: value for key, value in data.items() if not key.startswith("_") and key != "description"}
-    config = Validator(allow_imports=allow_imports).build(Config, public)
-    problems = [*_phase_problems(config)]
+    public = {key: value for key, value in migrate(data).items() if not str(key).startswith("_")}
+    problems, known = _network_problems(public, allow_imports)
+    try:
+        config = Validator(allow_imports=allow_imports).build(Config, known)
+    except ConfigError as error:
+        raise ConfigError(*problems, *error.problems) from None
+    problems += _phase_problems(config, algorithms.resolve(config.algorithm.name, allow_imports=allow_imports))
     if hasattr(config.algorithm, "problems"):
         problems += config.algorithm.problems(config)
     if problems:
-        raise ConfigError(*problems)
+        raise ConfigError(*dict.fromkeys(problems))
     return config
 
 
@@ -112,55 +154,115 @@ def split_spec(spec: str) -> tuple[str, str]:
 
 def environment_presets() -> dict[str, dict[str, Any]]:
     """Return every shipped environment preset by environment id."""
-    folder = resources.files("etude.presets").joinpath("environment")
-    files = sorted(item.name for item in folder.iterdir() if item.name.endswith(".yaml"))
-    return {
-        name.removesuffix(".yaml").replace("--", "/"): environment_preset(name.removesuffix(".yaml")) for name in files
-    }
+    folder = resources.files(groups.PRESETS).joinpath("environment")
+    names = sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
+    return {name.replace("--", "/"): environment_preset(name) for name in names}
 
 
 def environment_preset(environment: str) -> dict[str, Any]:
     """Return the preset of an environment: base settings at the top (or under `_base`) and one block per variant."""
     name = environment.replace("/", "--") + ".yaml"
-    file = resources.files("etude.presets").joinpath("environment", name)
-    return _parse_yaml(file.read_text(encoding="utf-8"), name) if file.is_file() else {}
+    file = resources.files(groups.PRESETS).joinpath("environment", name)
+    return parse_yaml(file.read_text(encoding="utf-8"), name) if file.is_file() else {}
 
 
-def variants(preset: Mapping[str, Any]) -> list[str]:
-    """Return the variants that a preset defines."""
-    return [key for key in preset if key not in SECTIONS and not key.startswith("_") and key not in aliases.ALIASES]
+def variants(document: Mapping[str, Any]) -> list[str]:
+    """Return the variants that a preset or a file defines."""
+    reserved = {*_RESERVED, *aliases.ALIASES}
+    return [
+        key for key, value in document.items() if isinstance(value, Mapping) and key not in reserved and not key.startswith("_")
+    ]
 
 
-def overlay(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay `layer` over `base`: mappings merge, all else replaces. A part of another type starts from nothing."""
-    merged = dict(base)
-    for key, value in layer.items():
-        below = merged.get(key)
-        if isinstance(value, str) and isinstance(below, Mapping) and "type" in below:
-            value = {"type": value}  # `optimizer: adamw` is short for {type: adamw}
-        if isinstance(value, Mapping) and isinstance(below, Mapping) and not _other_part(below, value):
-            merged[key] = overlay(below, value)
+def _choose(asked: overrides.Overrides, file: Path | None) -> overrides.Overrides:
+    """Sort out `algorithm=ppo` and `environment=CartPole-v1`: a file of that name, or else the name itself."""
+    values, choices = dict(asked.values), []
+    for choice in asked.choices:
+        named = {"algorithm": "algorithm.name", "environment": "environment.id"}.get(choice.group)
+        if named and choice.package is None and groups.own_preset(choice.group, choice.name, file) is None:
+            if not isinstance(values.get(choice.group, {}), Mapping):
+                raise ConfigError(f"{choice.word}: '{choice.group}' is a plain value in another word")
+            put(values, named, choice.name)
         else:
-            merged[key] = value
-    return merged
+            groups.check_choice(choice, file)
+            choices.append(choice)
+    return overrides.Overrides(values, tuple(choices))
 
 
-def _other_part(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
-    return "type" in above and "type" in below and above["type"] != below["type"]
+def _without_blocks(reading: groups.Reading) -> dict[str, Any]:
+    """A file whose defaults list names a preset of ours: its variants lie below the file, so they aren't the file's own."""
+    blocks = {}
+    for environment in reading.environments:
+        preset = environment_preset(environment)
+        blocks |= {name: preset[name] for name in variants(preset)}
+    return {key: value for key, value in reading.data.items() if key not in blocks or value != blocks[key]}
 
 
-def _overlay_all(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        merged = overlay(merged, layer)
-    return merged
+def _select_variant(document: Mapping[str, Any], variant: str | None, algorithm: str | None, where: str) -> dict[str, Any]:
+    """Lay the chosen block of a file over its base; a block nobody could mean is an unknown key."""
+    blocks = variants(document)
+    base = {key: value for key, value in document.items() if key not in (*blocks, "_base", "defaults")}
+    if isinstance(document.get("_base"), Mapping):
+        base = overlay(document["_base"], base)
+    chosen = variant or algorithm or _named(base, "algorithm.name")
+    for name in blocks:
+        near = difflib.get_close_matches(name.lower(), _RESERVED, n=1, cutoff=0.8)
+        if name != chosen and (near or not any(key in aliases.ALIASES or key in _RESERVED for key in document[name])):
+            hint = f"; did you mean '{near[0]}'?" if near else f" (known: {', '.join(SECTIONS)})"
+            raise ConfigError(f"{name}: unknown key{hint}")
+    if chosen in blocks:
+        return _with_name(overlay(base, document[chosen]), chosen)
+    if blocks and variant is None:
+        raise UserError(f"{where} has the variants {', '.join(sorted(blocks))}: choose one as ENV:VARIANT")
+    if blocks:
+        near = did_you_mean(str(variant), blocks)
+        raise UserError(f"{where} has no variant '{variant}'{near} (it has: {', '.join(sorted(blocks))})")
+    return base
+
+
+def _preset_layer(preset: Mapping[str, Any], block: str | None) -> dict[str, Any]:
+    """An environment's settings for any algorithm, or for the one that has a block of its own."""
+    blocks = variants(preset)
+    base = {key: value for key, value in preset.items() if key not in (*blocks, "_base")}
+    base = overlay(preset.get("_base") or {}, base)
+    return _with_name(overlay(base, preset[block]), block) if block in blocks else base
+
+
+def _with_name(layer: dict[str, Any], variant: str) -> dict[str, Any]:
+    """A block called `ppo` is one of ppo's, unless it names its algorithm."""
+    if variant in algorithms.names() and not _named(layer, "algorithm.name"):
+        return overlay(layer, {"algorithm": {"name": variant}})
+    return layer
+
+
+def _agreed(key: str, wanted: str | None, named: Mapping[str, Any], spec: str | None) -> str | None:
+    """What ENV:ALGO and the other layers say about a name, which must be the same."""
+    found = _text(named, key)
+    if wanted and found and wanted != found:
+        raise ConfigError(f"{key}={found}: but {spec} asks for {wanted}; leave one of the two out")
+    return wanted or found
+
+
+def _check_algorithm(environment: str, variant: str, preset: Mapping[str, Any]) -> None:
+    if variant in algorithms.names() or is_import_path(variant):
+        return
+    known = sorted({*variants(preset), *algorithms.names()})
+    near = did_you_mean(variant, known)
+    raise UserError(f"{environment}:{variant}: no such algorithm or variant{near} (known: {', '.join(known)})")
+
+
+def _check_sections(layers: Sequence[Mapping[str, Any]]) -> None:
+    given = [(section, layer[section]) for layer in layers for section in SECTIONS if section in layer and section != "version"]
+    wrong = [f"{section}={value}: must be a mapping of settings" for section, value in given if not isinstance(value, Mapping)]
+    if wrong:
+        raise ConfigError(*wrong)
 
 
 def _defaults(workflow: Any, algorithm: str) -> dict[str, Any]:
     """The defaults of exactly the parts that are in play."""
     plain = to_plain(replace(Config(), algorithm=None))
     schema = options_schema(workflow)
-    plain["algorithm"] = {**(to_plain(schema()) if schema else {}), "name": algorithm}
+    plain["algorithm"] = {**(to_plain(field_defaults(schema)) if schema else {}), "name": algorithm}
     plain["network"] = to_plain(getattr(workflow, "default_networks", dict)())
     plain["buffers"] = to_plain(getattr(workflow, "default_buffers", dict)())
     return plain
@@ -178,110 +280,57 @@ def _derived_names(complete: Mapping[str, Any], file: Path | None) -> dict[str, 
     }
 
 
-def _select_variant(document: Mapping[str, Any], variant: str | None, where: str) -> dict[str, Any]:
-    names = variants(document)
-    nested = {name for name in names if isinstance(document[name], Mapping)}
-    base = {key: value for key, value in document.items() if key not in nested and key not in ("_base", "defaults")}
-    if isinstance(document.get("_base"), Mapping):
-        base = overlay(document["_base"], base)
-    if variant in nested:
-        return overlay(base, document[variant] or {})
-    if variant is None and nested:
-        raise UserError(f"{where} has the variants {', '.join(sorted(nested))}: choose one as ENV:VARIANT")
-    return base
+def _network_problems(data: Mapping[str, Any], allow_imports: bool) -> tuple[list[str], dict[str, Any]]:
+    """Compare the networks with the roles that the algorithm has; also return the data without those it doesn't have."""
+    algorithm, given = _text(data, "algorithm.name"), data.get("network", {})
+    if algorithm is None or not isinstance(given, Mapping):
+        return [], dict(data)  # the validator says what is wrong
+    workflow = algorithms.resolve(algorithm, allow_imports=allow_imports)
+    defaults = list(getattr(workflow, "default_networks", dict)())
+    roles = [*defaults, *(role for role in getattr(workflow, "needs", ()) if role not in defaults)]
+    problems = [f"network.{role}: is required" for role in defaults if role not in given]
+    for role in [role for role in given if role not in roles]:
+        near = did_you_mean(role, roles) or (f" (known: {', '.join(roles)})" if roles else "")
+        problems.append(f"network.{role}: {algorithm} has no network of this name{near}")
+    return problems, {**data, "network": {role: value for role, value in given.items() if role in roles}}
 
 
-def _check_variant(environment: str, variant: str, preset: Mapping[str, Any]) -> None:
-    from etude.config.registry import is_import_path
-
-    if variant in algorithms.names() or is_import_path(variant):
-        return
-    known = sorted({*variants(preset), *algorithms.names()})
-    raise UserError(
-        f"{environment}:{variant}: no such algorithm or variant{did_you_mean(variant, known)} (known: {', '.join(known)})"
-    )
-
-
-def _phase_problems(config: Config) -> Iterator[str]:
-    from etude.config.phases import parse_phases
-
+def _phase_problems(config: Config, workflow: Any) -> Iterator[str]:
     try:
-        parse_phases(config.training.phases)
+        phases = parse_phases(config.training.phases)
     except ConfigError as error:
         yield from error.problems
+    else:
+        yield from phase_problems(phases, workflow, config.buffers)
 
 
-def _read_with_hydra(file: Path | None, groups: Sequence[str]) -> dict[str, Any]:
-    """Let Hydra read a file with its defaults list, or the presets chosen by `+experiment=name`."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir, initialize_config_module
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
-    if file is not None and not file.is_file():
-        raise UserError(f"--config {file}: there is no such file")
-    if file is not None and file.suffix == ".json":
-        return _parse_yaml(file.read_text(encoding="utf-8"), file.name)  # JSON is YAML
-    _register_resolvers()
-    words = [word if word.startswith("+") else f"+{word}" for word in groups]
-    words.append("hydra.searchpath=[pkg://etude.presets]")
-    try:
-        if file is None:
-            with initialize_config_module("etude.presets", version_base="1.3"):
-                composed = hydra_compose(overrides=words)
-        else:
-            with initialize_config_dir(str(file.resolve().parent), version_base="1.3"):
-                composed = hydra_compose(config_name=file.name, overrides=words)
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        lines = [line for line in str(error).strip().splitlines() if line.strip()]
-        raise ConfigError(f"{file or groups[0]}: " + " ".join(lines[:3])) from None
-    plain = OmegaConf.to_container(composed, resolve=False)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+def _located(problem: str, sources: Sequence[SourceFile], spec: str | None, words: Mapping[str, Any]) -> str:
+    """Put `file:line:` before a problem whose key was written in a file."""
+    found = re.match(r"[^\s:=]+", problem)
+    key = found.group() if found else ""
+    spellings = [key]
+    for old, new in aliases.ALIASES.items():
+        if key == new or key.startswith(f"{new}."):
+            spellings.append(old + key.removeprefix(new))
+    if any(has(words, spelling) for spelling in spellings):
+        return problem
+    for source in sources:
+        blocks = [spec.rpartition(":")[2]] if spec else variants(source.data)
+        prefixes = [*(f"{block}." for block in blocks), "", "_base."]
+        line = next((line for spelling in spellings if (line := source.line_of(spelling, prefixes)) is not None), None)
+        if line is not None:
+            return f"{source.path}:{line}: {problem}"
+    return problem
 
 
-def _parse_yaml(text: str, where: str) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
-    try:
-        plain = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
-    except (OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(f"{where}: {str(error).splitlines()[0]}") from None
-    if not isinstance(plain, dict):
-        raise ConfigError(f"{where}: must be a mapping of sections")
-    return {str(key): value for key, value in plain.items()}
+def _named(layer: Mapping[str, Any], key: str) -> str | None:
+    return _text(aliases.normalize(layer)[0], key)
 
 
-def _interpolate(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Resolve `${a.b}` and `${add:x,y}`; a reference that leads nowhere or to itself is named."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    _register_resolvers()
-    try:
-        plain = OmegaConf.to_container(OmegaConf.create(dict(data)), resolve=True)
-    except (OmegaConfBaseException, RecursionError) as error:
-        key = getattr(error, "full_key", None) or "a value"
-        reason = "refers to itself" if isinstance(error, RecursionError) else str(error).splitlines()[0]
-        raise ConfigError(f"{key}: {reason}") from None
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
-
-
-def _register_resolvers() -> None:
-    from omegaconf import OmegaConf
-
-    if not OmegaConf.has_resolver("add"):
-        OmegaConf.register_new_resolver("add", lambda *numbers: sum(numbers))
-
-
-def _text(data: Mapping[str, Any], section: str, key: str) -> str | None:
-    value = data.get(section)
-    if section == "algorithm" and isinstance(value, str):
-        return value
-    found = value.get(key) if isinstance(value, Mapping) else None
+def _text(data: Mapping[str, Any], key: str) -> str | None:
+    section, _, name = key.partition(".")
+    values = data.get(section)
+    found = values.get(name) if isinstance(values, Mapping) else None
+    if isinstance(found, str) and "${" in found:
+        found = interpolation.resolve_one(data, key)
     return found if isinstance(found, str) and found else None

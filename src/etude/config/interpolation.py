@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -52,7 +53,9 @@ def register_resolvers() -> None:
     from omegaconf import OmegaConf
 
     if not OmegaConf.has_resolver("add"):
-        OmegaConf.register_new_resolver("add", lambda *numbers: sum(numbers))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the only name that OmegaConf 2.3 has; 2.4 would prefer another
+            OmegaConf.register_new_resolver("add", lambda *numbers: sum(numbers))
 
 
 def _problems(node: Any, path: str) -> Iterator[str]:

@@ -19,9 +19,7 @@ def migrate(data: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ConfigError(f"version={version}: must be a whole number from 1 to {SCHEMA_VERSION}")
     if version > SCHEMA_VERSION:
-        raise ConfigError(
-            f"version={version}: written by a newer Etude (this one reads up to {SCHEMA_VERSION}); upgrade it"
-        )
+        raise ConfigError(f"version={version}: written by a newer Etude (this one reads up to {SCHEMA_VERSION}); upgrade it")
     for step in range(version, SCHEMA_VERSION):
         migrated = MIGRATIONS[step](migrated)
         migrated["version"] = step + 1

@@ -54,6 +54,8 @@ def parse(words: Sequence[str]) -> Overrides:
             hint = "quote values with special characters: 'key=\"a value\"'" if equals else "write it as key=value"
             raise ConfigError(f"{word}: can't be read; {hint}") from None
         key = override.key_or_group
+        if not key:
+            raise ConfigError(f"{word}: can't be read; write it as key=value")
         if override.is_sweep_override():
             raise ConfigError(f"{word}: several values in one run; a list is written {key}=[1,2]")
         if override.is_delete():

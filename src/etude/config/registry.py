@@ -82,9 +82,7 @@ class Registry:
                 )
             _see_current_folder()
             return load_object(name, kind=self.kind)
-        raise UserError(
-            f"unknown {self.kind} '{name}'{did_you_mean(name, self.names())} (known: {', '.join(self.names())})"
-        )
+        raise UserError(f"unknown {self.kind} '{name}'{did_you_mean(name, self.names())} (known: {', '.join(self.names())})")
 
     def _load_entry_point(self, name: str) -> Any:
         entry = self._entry_points()[name]

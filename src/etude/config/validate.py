@@ -27,7 +27,7 @@ class Part:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-class _Invalid(Exception):
+class _InvalidError(Exception):
     """A value that can't be what its type says; carries the end of the sentence `key=value: ...`."""
 
 
@@ -71,7 +71,7 @@ class Validator:
     def _attempt(self, kind: Any, value: Any, path: str) -> Any:
         try:
             return self._convert(kind, value, path)
-        except _Invalid as problem:
+        except _InvalidError as problem:
             self.problems.append(f"{path}={_show(value)}: {problem}")
         except UserError as problem:
             self.problems.append(f"{path}: {problem}")
@@ -79,7 +79,7 @@ class Validator:
 
     def _convert(self, kind: Any, value: Any, path: str) -> Any:
         if isinstance(value, str) and value == "???":
-            raise _Invalid("needs a value")
+            raise _InvalidError("needs a value")
         origin = get_origin(kind)
         if origin is Annotated:
             base, *marks = get_args(kind)
@@ -90,7 +90,7 @@ class Validator:
             for mark in marks:
                 message = mark.violated_by(converted) if isinstance(mark, Bounds) else None
                 if message:
-                    raise _Invalid(message)
+                    raise _InvalidError(message)
             return converted
         if origin in (Union, types.UnionType):
             return self._union(get_args(kind), value, path)
@@ -100,31 +100,31 @@ class Validator:
                 return "off"  # YAML reads a bare `off` as false
             if value not in choices or isinstance(value, bool):
                 near = did_you_mean(str(value), [str(choice) for choice in choices])
-                raise _Invalid(f"must be one of {', '.join(map(str, choices))}{near}")
+                raise _InvalidError(f"must be one of {', '.join(map(str, choices))}{near}")
             return value
         if origin in (tuple, list):
             return self._list(kind, value, path)
         if origin is dict:
             if not isinstance(value, Mapping):
-                raise _Invalid("must be a mapping of names to values")
+                raise _InvalidError("must be a mapping of names to values")
             item = get_args(kind)[1]
             if item is Any:
                 return {str(name): entry for name, entry in value.items()}
             return {str(name): self._attempt(item, entry, f"{path}.{name}") for name, entry in value.items()}
         if dataclasses.is_dataclass(kind) and kind is not Schedule:
             if not isinstance(value, Mapping):
-                raise _Invalid(f"must be a mapping with the keys {', '.join(field_types(kind))}")  # type: ignore[arg-type] # narrowed to a class
+                raise _InvalidError(f"must be a mapping with the keys {', '.join(field_types(kind))}")  # type: ignore[arg-type] # narrowed to a class
             return self._dataclass(kind, value, path)  # type: ignore[arg-type] # narrowed to a class
         return _scalar(kind, value)
 
     def _list(self, kind: Any, value: Any, path: str) -> Any:
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise _Invalid("must be a list, such as [1, 2]")
+            raise _InvalidError("must be a list, such as [1, 2]")
         items = get_args(kind)
         if get_origin(kind) is list or items[-1] is Ellipsis:
             items = (items[0],) * len(value)
         if len(items) != len(value):
-            raise _Invalid(f"must be a list of {len(items)}")
+            raise _InvalidError(f"must be a list of {len(items)}")
         entries = [self._attempt(item, entry, f"{path}[{i}]") for i, (item, entry) in enumerate(zip(items, value, strict=True))]
         return entries if get_origin(kind) is list else tuple(entries)
 
@@ -132,37 +132,39 @@ class Validator:
         if value is None:
             if type(None) in members:
                 return None
-            raise _Invalid("can't be null")
-        problem: _Invalid | None = None
+            raise _InvalidError("can't be null")
+        problem: _InvalidError | None = None
         # The value's own type first: where a whole number and a fraction are both allowed, 1.0 is the fraction.
         for member in sorted(members, key=lambda member: _bare(member) is not type(value)):
             if member is type(None):
                 continue
             try:
                 return self._convert(member, value, path)
-            except _Invalid as error:
+            except _InvalidError as error:
                 problem = problem or error
-        raise problem or _Invalid("can't be used here")
+        raise problem or _InvalidError("can't be used here")
 
     def _component(self, mark: Component, value: Any, path: str) -> Any:
         if value is None or value == "":
-            raise _Invalid(f"choose one of {', '.join(REGISTRIES[mark.registry].names()) or 'your own classes'}")
+            raise _InvalidError(f"choose one of {', '.join(REGISTRIES[mark.registry].names()) or 'your own classes'}")
         if isinstance(value, str):
             value = {mark.key: value}
         if not isinstance(value, Mapping):
-            raise _Invalid(f"must be a name or a mapping with '{mark.key}'")
+            raise _InvalidError(f"must be a name or a mapping with '{mark.key}'")
         name = value.get(mark.key)
         if not isinstance(name, str):
-            raise _Invalid(f"needs '{mark.key}', one of {', '.join(REGISTRIES[mark.registry].names())}")
+            raise _InvalidError(f"needs '{mark.key}', one of {', '.join(REGISTRIES[mark.registry].names())}")
         registry = REGISTRIES[mark.registry]
         cls = registry.resolve(name, allow_imports=self.allow_imports)
         schema = options_schema(cls)
-        missing = [need for need in registry.needs if not hasattr(cls, need)]
-        if not callable(cls) or missing or (missing := ["Config"] if "Config" in registry.needs and schema is None else []):
-            raise _Invalid(f"'{name}' is no {mark.registry}: " + (f"it has no {missing[0]}" if missing else "it is not a class"))
+        missing = next((need for need in registry.needs if not hasattr(cls, need)), None)
+        if not callable(cls) or missing:
+            raise UserError(f"'{name}' is no {mark.registry}: it " + (f"has no {missing}" if missing else "is not a class"))
+        if schema is None and "Config" in registry.needs:
+            raise UserError(f"the Config of '{name}' must be a dataclass")
         if schema is not None:
             if mark.key not in field_types(schema):
-                raise _Invalid(f"{schema.__name__}, the settings of '{name}', must declare a field '{mark.key}: str'")
+                raise UserError(f"{schema.__name__}, the settings of '{name}', must declare a field '{mark.key}: str'")
             return self._dataclass(schema, {**value, mark.key: name}, path)
         options = {str(key): item for key, item in value.items() if key != mark.key}
         self._check_keywords(cls, name, options, registry.supplied, path)
@@ -226,32 +228,32 @@ def _scalar(kind: Any, value: Any) -> Any:
     if kind is bool:
         if isinstance(value, bool):
             return value
-        raise _Invalid("must be true or false")
+        raise _InvalidError("must be true or false")
     if kind is int:
         if isinstance(value, float) and value.is_integer():
             return int(value)  # 1e6 reads as a float
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        raise _Invalid("must be a whole number")
+        raise _InvalidError("must be a whole number")
     if kind is float:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _Invalid("must be a number")
+            raise _InvalidError("must be a number")
         if not math.isfinite(value):
-            raise _Invalid("must be a finite number")
+            raise _InvalidError("must be a finite number")
         return float(value)
     if kind is str:
         if isinstance(value, str):
             return value
-        raise _Invalid("must be text")
+        raise _InvalidError("must be text")
     if kind in (dict, list, tuple):
         if isinstance(value, str) or not isinstance(value, Mapping if kind is dict else Sequence):
-            raise _Invalid(f"must be a {'mapping' if kind is dict else 'list'}")
+            raise _InvalidError(f"must be a {'mapping' if kind is dict else 'list'}")
         return kind(value)
     if kind is Schedule:
         try:
             return Schedule.parse(value)
         except ValueError as error:
-            raise _Invalid(str(error)) from None
+            raise _InvalidError(str(error)) from None
     raise TypeError(f"the schema uses a type the validator does not know: {kind}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ class GymnasiumVector(VectorEnvironment):
 
     def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> None:
         self.num_envs = num_envs
-        self._envs = [make() for _ in range(num_envs)]
+        self._envs = [_with_own_spaces(make()) for _ in range(num_envs)]
         first = self._envs[0]
         self.single_observation_space = first.observation_space
         self.single_action_space = first.action_space
@@ -148,6 +149,16 @@ class GymnasiumVector(VectorEnvironment):
         except snapshot.NotPlainError:
             return False
         return True
+
+
+def _with_own_spaces(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Spaces declared on a class have one generator for all copies, those that evaluate included."""
+    base = env.unwrapped
+    for name in ("action_space", "observation_space"):
+        space = getattr(type(base), name, None)
+        if name not in vars(base) and isinstance(space, gymnasium.Space):
+            setattr(base, name, copy.deepcopy(space))
+    return env
 
 
 def _seed_spaces(env: gymnasium.Env[Any, Any], seed: int) -> None:

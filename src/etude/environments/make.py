@@ -41,7 +41,7 @@ def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.E
     except error.DependencyNotInstalled as problem:
         raise EtudeError(f"{config.id} needs a package that is not installed: {_first_line(problem)}") from None
     except (error.UnregisteredEnv, error.DeprecatedEnv) as problem:
-        near = did_you_mean(config.id, gymnasium.registry) or "; `etude envs SEARCH` lists what there is"
+        near = did_you_mean(config.id.rpartition(":")[2], gymnasium.registry) or "; `etude envs SEARCH` lists what there is"
         if isinstance(problem, error.DeprecatedEnv):
             near = f": {_first_line(problem)}"
         raise UserError(f"unknown environment '{config.id}'{near}") from None

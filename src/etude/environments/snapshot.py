@@ -36,7 +36,7 @@ _FIXED = frozenset(
 )
 # Drawn for people to look at, where it is not plain data; a `clock` that counts steps is state like any other.
 _DRAWN = frozenset(["screen", "clock", "surf", "window", "window_surface", "viewer"])
-_SPACES = ("action_space", "observation_space")
+_SPACES = ("action_space", "observation_space", "_action_space", "_observation_space")  # of a wrapper, the latter
 _TENSOR_DTYPES = frozenset(["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"])
 _BIT_GENERATORS = {
     kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
@@ -135,11 +135,8 @@ def _capture_layer(layer: gymnasium.Env[Any, Any], seen: _Seen) -> dict[str, Any
 
 
 def _own_spaces(layer: gymnasium.Env[Any, Any]) -> Iterator[tuple[str, gymnasium.Space[Any]]]:
-    own = vars(layer)
-    # Spaces may be declared on the class; a wrapper's properties of that name only lead to the layer below.
-    names = ("_action_space", "_observation_space") if isinstance(layer, gymnasium.Wrapper) else _SPACES
-    for name in names:
-        space = own.get(name, getattr(type(layer), name, None))
+    for name in _SPACES:
+        space = vars(layer).get(name)
         if isinstance(space, gymnasium.Space):
             yield from _with_parts(name, space)
 

@@ -1,1 +1,1 @@
-"""Shipped settings, as YAML: experiments, and environments with their tuned variants."""
+"""Shipped settings, as YAML: experiments, environments with their tuned variants, and networks."""

@@ -204,7 +204,6 @@ class PPO(Workflow):
         """From a raw rollout (T, N, ...) to flat rows (N·T, ...) with values and advantages."""
         terminated, ended = columns["terminated"], columns["terminated"] | columns["truncated"]
         flat = flatten(columns)
-        self.normalizer.update(flat["observation"])
         rewards = columns["reward"]
         if self.reward_normalizer is not None:
             self.reward_normalizer.update(rewards, ended)
@@ -219,6 +218,8 @@ class PPO(Workflow):
         rows = flatten({"values": values, "advantages": advantages, "returns": advantages + values})
         if self.settings.normalize_advantages == "rollout":
             rows["advantages"] = _standardize(rows["advantages"])
+        # Only now: this rollout is learnt from as it was acted on, so that its ratios begin at exactly 1.
+        self.normalizer.update(flat["observation"])
         return {"observation": observation, "sample": flat["sample"], "log_prob": flat["log_prob"], **rows}
 
     def learn(self, batch: Batch) -> Metrics:

@@ -1,0 +1,190 @@
+"""Everything that is shipped composes, and a user's own presets work like ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from etude.config.compose import compose, environment_presets, variants
+from etude.config.groups import preset_names
+from etude.config.validate import to_plain
+from etude.environments.make import make_environment
+from tests.config.conftest import Complaints, Write
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = [(name, variant) for name, preset in environment_presets().items() for variant in (*variants(preset), "random")]
+
+
+@pytest.mark.parametrize(("environment", "variant"), SHIPPED)
+def test_every_environment_preset_composes(environment: str, variant: str) -> None:
+    config = compose(f"{environment}:{variant}").config
+    assert config.environment.id == environment
+    assert config.environment.spec.description
+
+
+@pytest.mark.parametrize("name", environment_presets())
+def test_every_preset_tells_the_truth_about_its_environment(name: str) -> None:
+    config = compose(f"{name}:random").config.environment
+    registered = gymnasium.spec(name).reward_threshold
+    if registered is not None:
+        assert config.spec.return_threshold == registered
+    environment = make_environment(config, num_envs=1)
+    actions, observations = environment.single_action_space, environment.single_observation_space
+    assert len(config.spec.action_labels) == int(getattr(actions, "n", 0) or actions.shape[0])  # type: ignore[index] # a box
+    assert len(config.spec.observation_labels) == (1 if hasattr(observations, "n") else observations.shape[0])  # type: ignore[index]
+    environment.close()
+
+
+@pytest.mark.parametrize("name", preset_names("experiment"))
+def test_every_experiment_composes(name: str, write: Write) -> None:
+    assert compose(words=[f"+experiment={name}"]).config.experiment.name == name
+
+
+@pytest.mark.parametrize("name", preset_names("network"))
+def test_every_network_preset_composes(name: str, write: Write) -> None:
+    assert compose("CartPole-v1:ppo", words=[f"network@network.actor={name}"])
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("configs/**/*.yaml")), ids=lambda path: path.stem)
+def test_every_file_under_configs_composes(file: Path) -> None:
+    assert compose(file=file)
+
+
+def test_the_experiments_the_docs_name_exist() -> None:
+    assert "ppo_cartpole" in preset_names("experiment")
+    assert "ppo" in variants(environment_presets()["CartPole-v1"])
+
+
+def test_the_experiment_and_the_quick_start_train_like_the_spec(write: Write) -> None:
+    spec = compose("CartPole-v1:ppo").config
+    experiment = compose(words=["+experiment=ppo_cartpole"]).config
+    quickstart = compose(file=ROOT / "configs/quickstart/ppo_cartpole.yaml").config
+    for config in (experiment, quickstart):
+        assert config.algorithm == spec.algorithm
+        assert config.environment == spec.environment
+        assert config.network == spec.network
+        assert config.training == spec.training
+
+
+@pytest.mark.parametrize("word", ["+experiment=ppo_cartpol", "experiment=ppo_cartpol"])
+def test_a_missing_experiment_lists_what_there_is(complaints: Complaints, write: Write, word: str) -> None:
+    write("configs/experiment/mine.yaml", "# @package _global_\nalgorithm: {name: ppo}")
+    assert complaints(words=[word]) == [
+        f"{word}: no such preset; did you mean 'ppo_cartpole'? (there are: mine, ppo_cartpole)",
+    ]
+    assert complaints(words=["+experiment="])[0].endswith("(there are: mine, ppo_cartpole)")
+    assert complaints("CartPole-v1:ppo", words=["robot=x"]) == ["robot=x: no such preset; there are none in robot/"]
+
+
+def test_an_experiment_of_the_users_own_is_found_in_configs(write: Write) -> None:
+    write(
+        "configs/experiment/mine.yaml",
+        """
+        # @package _global_
+        defaults:
+          - /environment: CartPole-v1
+          - /network@network.actor: wide
+          - /network@network.critic: mlp_256
+          - _self_
+        algorithm: {name: ppo, gamma: 0.5}
+        """,
+    )
+    write("configs/network/wide.yaml", "type: mlp\nhidden_dims: [512]")
+    config = compose(words=["+experiment=mine", "experiment.seed=123"]).config
+    assert config.environment.id == "CartPole-v1"
+    assert (config.algorithm.gamma, config.algorithm.epochs) == (0.5, 20)
+    assert config.network["actor"].hidden_dims == (512,)
+    assert config.network["critic"].hidden_dims == (256, 256)
+    assert config.experiment.seed == 123
+
+
+@pytest.mark.parametrize("name", ["study/main.yaml", "study/experiment/main.yaml", "a 'b', c/main.yaml"])
+def test_a_defaults_list_finds_groups_beside_the_file_and_ours(write: Write, name: str) -> None:
+    folder = "study" if name.startswith("study") else "a 'b', c"
+    write(f"{folder}/network/wide.yaml", "type: mlp\nhidden_dims: [512]")
+    file = write(
+        name,
+        """
+        defaults:
+          - /network@network.actor: wide
+          - /network@network.critic: mlp_256
+          - _self_
+        environment: {id: CartPole-v1}
+        algorithm: {name: ppo}
+        network: {critic: {activation: elu}}
+        """,
+    )
+    config = compose(file=file).config
+    assert config.network["actor"].hidden_dims == (512,)
+    assert to_plain(config.network["critic"]) == {"type": "mlp", "hidden_dims": [256, 256], "activation": "elu"}
+
+
+def test_a_users_preset_wins_over_ours_of_the_same_name(write: Write) -> None:
+    write("configs/network/mlp_256.yaml", "type: mlp\nhidden_dims: [3]")
+    config = compose("CartPole-v1:ppo", words=["network@network.actor=mlp_256"]).config
+    assert config.network["actor"].hidden_dims == (3,)
+
+
+def test_sections_of_a_hydra_lab_compose_from_groups(write: Write) -> None:
+    """`/environment: cartpole` from the user's own folder is a section, as is the workflow behind a `_target_`."""
+    write("configs/environment/cartpole.yaml", "id: CartPole-v1\nnum_envs: 4")
+    write("configs/workflow/mine.yaml", "_target_: etude.workflows.ppo.PPO")
+    write("configs/buffer/short.yaml", "type: rollout\nsteps: 64")
+    file = write(
+        "configs/experiment/lab.yaml",
+        """
+        # @package _global_
+        defaults:
+          - /workflow: mine
+          - /environment: cartpole
+          - /buffer: short
+          - _self_
+        algorithm: {rollout_steps: 64}
+        training: {total_timesteps: 1000}
+        """,
+    )
+    for config in (compose(file=file).config, compose(words=["+experiment=lab"]).config):
+        assert config.algorithm.name == "etude.workflows.ppo.PPO"
+        assert config.environment.num_envs == 4
+        assert config.buffers["rollout"].steps == 64
+        assert config.training.total_steps == 1000
+
+
+def test_words_choose_groups_with_a_file_of_any_kind(write: Write) -> None:
+    text = '{"environment": {"id": "CartPole-v1"}, "algorithm": {"name": "ppo"}}'
+    for name in ("f.json", "f.yml", "f.yaml"):
+        config = compose(file=write(name, text), words=["network@network.actor=mlp_256"]).config
+        assert config.network["actor"].hidden_dims == (256, 256)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("defaults: 5\na: 1", "d.yaml:1: defaults: must be a list"),
+        ("a: 1\ndefaults: [/network@network.actor: mlp_256]", "d.yaml:2: defaults: needs _self_"),
+        ("defaults: [/network@network.actor: mpl, _self_]", "d.yaml: Could not find 'network/mpl' (there are: mlp_256"),
+        ("defaults: [/nowhere: x, _self_]", "d.yaml: Could not find 'nowhere/x'"),
+        ("defaults: [other, _self_]", "d.yaml: Could not load 'other'."),
+        ("defaults: [d, _self_]", "d.yaml: its defaults list leads back to itself"),
+        ("defaults: [broken, _self_]", "broken.yaml:2: mapping values are not allowed"),
+    ],
+)
+def test_a_wrong_defaults_list_is_one_line(complaints: Complaints, write: Write, text: str, message: str) -> None:
+    write("broken.yaml", "a: 1\nb: c: d")
+    (line,) = complaints("CartPole-v1:ppo", file=write("d.yaml", text))
+    assert message in line
+
+
+def test_only_yaml_files_have_defaults_lists(complaints: Complaints, write: Write) -> None:
+    assert complaints("CartPole-v1:ppo", file=write("d.yml", "defaults: [_self_]")) == [
+        "d.yml: only files that end in .yaml can have a defaults list"
+    ]
+
+
+def test_composing_leaves_no_state_behind(write: Write) -> None:
+    from hydra.core.global_hydra import GlobalHydra
+
+    compose(words=["+experiment=ppo_cartpole"])
+    assert not GlobalHydra.instance().is_initialized()

@@ -1,0 +1,162 @@
+"""What the documentation says can be done can be done."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import pytest
+import yaml
+
+import etude
+from etude.cli import app
+from etude.cli import run as run_command
+from etude.config.compose import compose
+from etude.runs.run import Run
+from etude.telemetry.jsonl import read_rows
+from tests.docs.pages import PAGES, ROOT, Block, arguments, blocks, name, prose
+from tests.runs_compared import train
+
+# Pages whose commands are run, in order, beside their files. The tutorial has a test of its own.
+FOLLOWED = ("callbacks.md", "environments.md")
+TUTORIAL = "add-an-algorithm.md"
+
+
+def _commands(program: str) -> list[tuple[str, str]]:
+    return [
+        (name(page), command)
+        for page in PAGES
+        for block in blocks(page)
+        for command in block.commands
+        if command.split()[0] == program
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to work in, as a reader would; what is imported and registered there is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    known = dict(gymnasium.registry)
+    yield tmp_path
+    for module_name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[module_name]
+    for environment in set(gymnasium.registry) - set(known):
+        del gymnasium.registry[environment]
+
+
+@pytest.mark.parametrize(("page", "command"), _commands("etude"))
+def test_every_command_has_its_verb_and_its_flags(page: str, command: str) -> None:
+    words = arguments(command)[1:]
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    if words[0].startswith("-"):
+        return  # `etude --version`
+    settings = [str(value) for value in bound.args if "=" in str(value)]
+    spec = next((str(value) for value in bound.args if ":" in str(value)), "CartPole-v1:ppo")
+    is_readers_own = "." in spec.rpartition(":")[2] or spec.count(":") > 1
+    if settings and not is_readers_own:
+        compose(spec, words=settings)  # every setting in it exists
+
+
+@pytest.mark.parametrize(("page", "command"), _commands("make"))
+def test_every_make_target_exists(page: str, command: str) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(arguments(command)[1:]) <= set(targets)
+
+
+def test_every_extra_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    brackets = [found for page in PAGES for found in re.findall(r"\.\[([a-z,]+)\]", page.read_text())]
+    named = {extra for found in brackets for extra in found.split(",")}
+    assert named
+    assert named <= set(project["optional-dependencies"])
+    table = set(re.findall(r"^\| `(\w+)` \| .* \| .* \|$", (ROOT / "docs/installation.md").read_text(), re.MULTILINE))
+    assert table == set(project["optional-dependencies"])
+
+
+def _runs_something(page: Path) -> bool:
+    return page.name != TUTORIAL and (page.name in FOLLOWED or any(block.is_script or block.title for block in blocks(page)))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _runs_something(page)], ids=name)
+def test_files_and_scripts_run(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for block in blocks(page):
+        _follow(block, folder, run_commands=page.name in FOLLOWED)
+    if page.name == "callbacks.md":
+        first = Run.list(folder / "runs")[-1]
+        assert first.status == "stopped"
+        assert first.record["stop_reason"] == "eval/return_mean has not improved for 2 evaluations"
+
+
+def _follow(block: Block, folder: Path, *, run_commands: bool) -> None:
+    if block.title:
+        (folder / block.title).write_text(block.text)
+        if block.language == "python":
+            importlib.import_module(block.title.removesuffix(".py"))
+    elif block.is_script:
+        exec(compile(block.text, "a script of the documentation", "exec"), {"__name__": "__main__"})
+    elif run_commands:
+        for command in block.commands:
+            assert run_command(arguments(command)[1:]) == 0, command
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", prose(page)):
+        if target.startswith("https://"):
+            continue
+        place = (page.parent / target).resolve() if target else page
+        assert place.exists(), f"{name(page)} links to {target}"
+        assert place.is_relative_to(ROOT), target
+        if anchor:
+            assert anchor in _anchors(place), f"{name(page)} links to {target}#{anchor}"
+
+
+def test_the_index_lists_every_page() -> None:
+    index = (ROOT / "docs/index.md").read_text()
+    for page in ROOT.glob("docs/*.md"):
+        assert page.name == "index.md" or f"({page.name})" in index, page.name
+
+
+def _is_documented(metric: str, documented: set[str]) -> bool:
+    return metric.replace("/sample_", "/").replace("/mode_", "/") in documented or metric.startswith("time/share/")
+
+
+def test_every_metric_is_documented_and_every_documented_metric_of_ppo_exists(tmp_path: Path) -> None:
+    cartpole = ("training.total_steps=1024", "algorithm.target_kl=0.01", "algorithm.epochs=2")
+    pendulum = (
+        *("training.total_steps=1024", "algorithm.rollout_steps=64", "algorithm.epochs=1", "evaluation.mode=both"),
+        *("algorithm.critic_learning_rate=1e-3", "evaluation.episodes=2"),
+    )
+    runs = [train("CartPole-v1:ppo", tmp_path, *cartpole), train("Pendulum-v1:ppo", tmp_path, *pendulum)]
+    logged = {metric for run in runs for row in read_rows(run.metrics_path) for metric in row}
+    documented = set(re.findall(r"`(\w+(?:/\w+)*)`", prose(ROOT / "docs/metrics.md")))
+    assert {metric for metric in logged if not _is_documented(metric, documented)} == set()
+    assert {metric for metric in documented if metric.startswith(("train/", "hp/", "collect/"))} <= logged
+    assert "eval/sample_return_mean" in logged
+
+
+def test_the_changelog_has_an_entry_for_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert version == etude.__version__
+    entry = rf"^## \[{re.escape(version)}\] - (unreleased|\d{{4}}-\d\d-\d\d)$"
+    assert re.search(entry, (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_the_citation_is_valid_and_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["version"] == etude.__version__
+    assert citation["license"] == "Apache-2.0"
+    assert "Apache License" in (ROOT / "LICENSE").read_text()

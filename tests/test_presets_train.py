@@ -1,0 +1,29 @@
+"""Every shipped preset and experiment trains: two short rollouts each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from etude.config.compose import environment_presets, variants
+from tests.runs_compared import train
+
+SPECS = [f"{name}:{variant}" for name, preset in environment_presets().items() for variant in variants(preset)]
+BASELINES = [f"{name}:random" for name in environment_presets()]
+SHORT = ("algorithm.rollout_steps=16", "algorithm.batch_size=0.5", "algorithm.epochs=1")
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_tuned_variant_trains(spec: str, tmp_path: Path) -> None:
+    words = ("environment.num_envs=4", "training.total_steps=128", "evaluation.every_steps=0", "evaluation.episodes=1")
+    run = train(spec, tmp_path, *words, *(SHORT if spec.endswith("ppo") else ()))
+    assert run.summary["counters"]["updates"] == 4
+
+
+@pytest.mark.parametrize("spec", BASELINES)
+def test_the_random_baseline_runs_everywhere(spec: str, tmp_path: Path) -> None:
+    run = train(spec, tmp_path, "environment.num_envs=2", "training.total_steps=200", "evaluation.every_steps=0")
+    assert run.summary["counters"] | {"episodes": 0} == {
+        "decisions": 200, "env_steps": 200, "updates": 0, "episodes": 0, "cycles": 100,
+    }  # fmt: skip

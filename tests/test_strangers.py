@@ -56,8 +56,9 @@ def _foreign(run: Run, change: dict[str, object]) -> Run:
         {"algorithm.name": "trap_module.Algo"},
         {"algorithm.optimizer": {"type": "trap_module.Optim"}},
         {"network.actor.type": "trap_module:Trap"},
+        {"environment.id": "trap_module:CartPole-v1"},
     ],
-    ids=["callback", "target", "algorithm", "optimizer", "network"],
+    ids=["callback", "target", "algorithm", "optimizer", "network", "environment"],
 )
 def test_an_import_path_that_came_with_a_run_is_not_followed(change: dict[str, object], trap: Path, tmp_path: Path) -> None:
     with stopped_after(2):

@@ -11,13 +11,13 @@ import torch
 
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
-from etude.config.phases import PhaseSpec, parse_phases
+from etude.config.phases import PhaseSpec, parse_phases, phase_problems
 from etude.config.registry import algorithms, buffers, callbacks, networks
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.make import make_environment
 from etude.environments.vector import VectorEnvironment
-from etude.errors import ConfigError, did_you_mean
+from etude.errors import ConfigError
 from etude.orchestration.callbacks import Callback, EarlyStop
 from etude.orchestration.evaluator import Evaluator
 from etude.orchestration.orchestrator import Cadences, Orchestrator
@@ -138,22 +138,11 @@ def _workflow_class(config: Config) -> type[Workflow]:
 
 
 def _phases(config: Config, workflow: type[Workflow]) -> tuple[PhaseSpec, ...]:
-    """The user's phases, or the algorithm's own; every hook must be a method and every buffer must exist."""
+    """The user's phases, or the algorithm's own."""
     phases = parse_phases(config.training.phases or workflow.default_phases(config))
-    methods = [name for name in dir(workflow) if not name.startswith("_") and callable(getattr(workflow, name))]
-    problems = []
-    for phase in phases:
-        for hook in phase.hooks:
-            if hook.name != "evaluate" and hook.name not in methods:
-                near = did_you_mean(hook.name, methods)
-                problems.append(f"phase '{phase.name}': {config.algorithm.name} has no hook '{hook.name}'{near}")
-        if phase.buffer is not None and phase.buffer not in config.buffers:
-            near = did_you_mean(phase.buffer, config.buffers) or f" (known: {', '.join(config.buffers)})"
-            problems.append(f"phase '{phase.name}': there is no buffer '{phase.buffer}'{near}")
-        if phase.buffer is None and len(config.buffers) > 1 and phase.type != "eval_only":
-            problems.append(f"phase '{phase.name}': which buffer? there are {', '.join(config.buffers)}")
+    problems = list(dict.fromkeys(phase_problems(phases, workflow, config.buffers)))
     if problems:
-        raise ConfigError(*dict.fromkeys(problems))
+        raise ConfigError(*problems)
     return phases
 
 

@@ -17,7 +17,7 @@ from etude import assembly
 from etude.config.compose import Composition, check, compose
 from etude.config.hashing import config_hash
 from etude.config.schema import Config
-from etude.config.validate import to_plain
+from etude.config.validate import to_plain, to_yaml
 from etude.environments.make import make_environment
 from etude.errors import EtudeError, UserError
 from etude.orchestration.orchestrator import MONITOR, Orchestrator
@@ -28,7 +28,6 @@ from etude.telemetry.console import Console, RunHeader, RunOutcome
 from etude.telemetry.jsonl import JsonlSink, read_rows, rewind, write_csv
 from etude.telemetry.run_log import tee_to
 from etude.telemetry.sinks import Sink, SinkGroup
-
 
 EVALUATION_SEEDS = "evaluate command"
 """The purpose that seeds of evaluations on request derive from; training and the evaluations within it use others."""
@@ -56,18 +55,18 @@ def train(
     config = assembly.resolve(composition.config)
     orchestrator = assembly.build(config)
     _check_sinks(config)
+    assert orchestrator.collector is not None
+    orchestrator.collector.start(orchestrator.workflow.initial_state)
     run = Run.create(
         root,
         name=f"{config.experiment.name}-s{config.experiment.seed}",
-        config_yaml=_yaml(composition.asked),
+        config_yaml=to_yaml(composition.asked),
         resolved_yaml=_resolved_yaml(config, orchestrator),
         group=config.experiment.group,
         tags=config.experiment.tags,
     )
     provenance.capture(run.path, cwd=Path.cwd(), command=list(command), ignore=[root])
     trust.sign(run.path)
-    assert orchestrator.collector is not None
-    orchestrator.collector.start(orchestrator.workflow.initial_state)
     notes = [f"read as: {note}" for note in composition.notes]
     return _drive(run, config, orchestrator, quiet=quiet, notes=notes, past=[], stream=stream)
 
@@ -341,11 +340,7 @@ def _resolved_yaml(config: Config, orchestrator: Orchestrator) -> str:
     assert orchestrator.collector is not None
     environment = orchestrator.collector.environment
     facts = {"backend": type(environment).__name__, "mode": "eager", "snapshot": environment.snapshot}
-    return _yaml({**to_plain(config), "_resolved": facts})
-
-
-def _yaml(data: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(to_plain(data), sort_keys=False, allow_unicode=True)
+    return to_yaml({**to_plain(config), "_resolved": facts})
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

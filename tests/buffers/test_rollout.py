@@ -89,7 +89,7 @@ def test_room_counts_down_and_a_full_rollout_takes_no_more() -> None:
 def test_a_draw_is_the_whole_rollout_once() -> None:
     buffer = filled(4)
     batch = buffer.draw(1, Generator())
-    assert batch["value"].tolist() == [0.0, 10.0, 20.0, 30.0, 1.0, 11.0, 21.0, 31.0]
+    assert batch["value"].tolist() == [[0.0, 1.0], [10.0, 11.0], [20.0, 21.0], [30.0, 31.0]]
     assert buffer.size == 0
 
 

@@ -210,3 +210,12 @@ def test_quiet_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_config_files_work(tmp_path: Path) -> None:
     tmp_path.joinpath("mine.json").write_text(json.dumps({"algorithm": {"epochs": 1}, "training": {"total_steps": 300}}))
     assert etude(["train", "CartPole-v1:ppo", "--config", "mine.json", "-q"]) == 0
+
+
+def test_names_with_quotes_and_names_like_numbers_survive(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ('it\'s "fine" \\ here', "1e5", "null"):
+        assert etude(["train", "CartPole-v1:ppo", "--name", name, "--print-config"]) == 0
+        printed = capsys.readouterr().out
+        (tmp_path / "printed.yaml").write_text(printed)
+        assert etude(["config", "--config", "printed.yaml", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["experiment"]["name"] == name

@@ -73,9 +73,7 @@ def targets(r: Rollout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def fast_advantages(r: Rollout) -> Tensor:
-    return generalized_advantages(
-        r["rewards"], r["values"], r["next_values"], r["terminated"], r["ended"], GAMMA, LAMBDA
-    )
+    return generalized_advantages(r["rewards"], r["values"], r["next_values"], r["terminated"], r["ended"], GAMMA, LAMBDA)
 
 
 PAIRS: dict[str, tuple[Callable[[Rollout], Tensor], Callable[[Rollout, int, int], float]]] = {

@@ -148,7 +148,9 @@ def test_fractional_batch_sizes(complaints: Complaints) -> None:
     assert size("algorithm.batch_size=0.0001", "algorithm.normalize_advantages=off") == 1
     (line,) = complaints("CartPole-v1:ppo", words=["algorithm.batch_size=0.3"])
     assert line == "algorithm.batch_size=0.3: 76 does not divide the rollout (8 environments × 32 steps = 256); 64 does"
-    assert complaints("CartPole-v1:ppo", words=["algorithm.batch_size=-0.5"]) == ["algorithm.batch_size=-0.5: must be above 0"]
+    assert complaints("CartPole-v1:ppo", words=["algorithm.batch_size=-0.5"]) == [
+        "algorithm.batch_size=-0.5: must be above 0 and at most 1"
+    ]
     assert complaints("CartPole-v1:ppo", words=["algorithm.batch_size=2.5"])
 
 

@@ -138,8 +138,8 @@ def _through_disk(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_an_unknown_hook_or_buffer_is_found_before_anything_runs() -> None:
+    phase = {"name": "x", "hooks": ["update_discriminatr"], "buffer": "play"}
     with pytest.raises(ConfigError, match="no hook 'update_discriminatr'; did you mean 'update_discriminator'"):
-        phase = {"name": "x", "hooks": ["update_discriminatr"], "buffer": "play"}
         _start(_config("tests.doubles.Phased", phases=[phase]), None)
     with pytest.raises(ConfigError, match="no buffer 'pley'; did you mean 'play'"):
         _start(_config("tests.doubles.Phased", phases=[{"name": "x", "buffer": "pley"}]), None)

@@ -18,9 +18,7 @@ def test_a_written_file_holds_exactly_the_data_and_leaves_nothing_beside_it(tmp_
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
-def test_a_failing_write_leaves_the_old_file_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
+def test_a_failing_write_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     write_text_atomic(tmp_path / "a", "old")
 
     def full_disk(*_: object) -> None:

@@ -65,9 +65,7 @@ def test_the_tensor_files_are_ordinary_safetensors(store: CheckpointStore, same:
 def test_the_layout_on_disk(save: Save) -> None:
     saved = save(100, best=True)
     files = sorted(str(path.relative_to(saved.path)) for path in saved.path.rglob("*") if path.is_file())
-    listed = [
-        f"{part}/{file}" for part in ("policy", "rank/0", "shared") for file in ("state.json", "tensors.safetensors")
-    ]
+    listed = [f"{part}/{file}" for part in ("policy", "rank/0", "shared") for file in ("state.json", "tensors.safetensors")]
     assert files == sorted(["manifest.json", *listed])
     manifest = json.loads((saved.path / "manifest.json").read_text())
     assert manifest["format"] == 1

@@ -94,9 +94,7 @@ def test_an_existing_checkpoint_can_be_marked_best(store: CheckpointStore, save:
     ("selector", "found"),
     [("last", 2), ("best", 1), ("000000", 0), ("0", 0), ("500", 1), ("000001-500-2", 1), ("1", 1), ("0500", 1)],
 )
-def test_a_checkpoint_is_found_by_what_a_user_types(
-    store: CheckpointStore, save: Save, selector: str, found: int
-) -> None:
+def test_a_checkpoint_is_found_by_what_a_user_types(store: CheckpointStore, save: Save, selector: str, found: int) -> None:
     save(0)
     save(500, best=True)
     save(1000)

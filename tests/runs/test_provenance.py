@@ -43,9 +43,7 @@ def captured(run_directory: Path, cwd: Path, *ignore: Path) -> Any:
     return json.loads((run_directory / "provenance" / "git.json").read_text())
 
 
-def test_the_patch_and_the_copies_rebuild_the_working_tree(
-    repository: Path, run_directory: Path, tmp_path: Path
-) -> None:
+def test_the_patch_and_the_copies_rebuild_the_working_tree(repository: Path, run_directory: Path, tmp_path: Path) -> None:
     # What would break a naive `git diff`: every one of these settings changes its output.
     for setting in ("diff.noprefix=true", "color.ui=always", "diff.renames=copies", "diff.external=false"):
         git(repository, "config", *setting.split("="))
@@ -143,9 +141,7 @@ def test_nothing_raises_when_nothing_can_be_written(
     assert "could not be written" in caplog.text
 
 
-def test_no_environment_variable_is_stored(
-    run_directory: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_environment_variable_is_stored(run_directory: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "hunter2-hunter2")
     captured(run_directory, repository)
     for path in (run_directory / "provenance").rglob("*"):

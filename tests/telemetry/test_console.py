@@ -77,8 +77,7 @@ def test_quiet_says_only_errors_and_the_end(header, rows, outcome, terminal):
     console.message("disk is full", error=True)
     console.finish(outcome)
     assert terminal.getvalue() == (
-        "disk is full\n"
-        "Finished: spent training.total_steps · 99,328 steps in 0:10 · best 500.0 · runs/cartpole-ppo-7f3a\n"
+        "disk is full\nFinished: spent training.total_steps · 99,328 steps in 0:10 · best 500.0 · runs/cartpole-ppo-7f3a\n"
     )
     assert "saved" in log
     assert SUMMARY.splitlines() == log[-9:]

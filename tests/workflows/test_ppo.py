@@ -64,7 +64,11 @@ class Masked(gymnasium.Env[Any, Any]):
         self.action_space = action_space
         low, high = np.zeros(mask_size, mask_dtype), np.ones(mask_size, mask_dtype)
         self.observation_space = spaces.Dict(
-            {"position": spaces.Box(-10, 10, (2,)), "room": spaces.Discrete(3), "action_mask": spaces.Box(low, high, dtype=mask_dtype)}
+            {
+                "position": spaces.Box(-10, 10, (2,)),
+                "room": spaces.Discrete(3),
+                "action_mask": spaces.Box(low, high, dtype=mask_dtype),
+            }
         )
 
     def _observe(self) -> dict[str, Any]:
@@ -93,7 +97,9 @@ class Masked(gymnasium.Env[Any, Any]):
 
 @pytest.mark.parametrize("mode", ["off", "rolling", "static"])
 @pytest.mark.parametrize("dtype", [np.int8, np.float32])
-@pytest.mark.parametrize(("space", "size"), [(spaces.Discrete(5), 5), (spaces.MultiDiscrete([2, 3]), 5)], ids=["one", "several"])
+@pytest.mark.parametrize(
+    ("space", "size"), [(spaces.Discrete(5), 5), (spaces.MultiDiscrete([2, 3]), 5)], ids=["one", "several"]
+)
 def test_forbidden_actions_are_never_taken_and_never_learnt_about(mode: str, dtype: Any, space: Any, size: int) -> None:
     environment = GymnasiumVector(lambda: Masked(space, size, dtype), 4)
     run = start(ppo_config(env={"normalize_observations": mode}), environment)
@@ -169,17 +175,27 @@ def test_what_cannot_be_masked_is_refused_before_anything_runs() -> None:
 # ---- statistics -----------------------------------------------------------------------------------------------------
 
 
-def test_a_rollout_is_learnt_from_with_the_statistics_it_was_collected_with() -> None:
-    """Otherwise the policy seems to have moved before the first gradient step, and a stop on KL stops for nothing."""
-    run = start(ppo_config("Pendulum-v1", env={"normalize_observations": "rolling"}))
+@pytest.mark.parametrize("mode", ["off", "static"])
+def test_ratios_begin_at_one_unless_statistics_move(mode: str) -> None:
+    run = start(ppo_config("Pendulum-v1", env={"normalize_observations": mode}))
     for _ in range(3):
         run.workflow.collect(PHASE, 16)
-        columns = run.buffers["rollout"].columns
-        batch = ppo_of(run)._prepare(columns)
+        batch = ppo_of(run)._prepare(run.buffers["rollout"].columns)
         with torch.no_grad():
             now = ppo_of(run).head(ppo_of(run).actor(batch["observation"])).log_prob(batch["sample"])
         torch.testing.assert_close(now, batch["log_prob"], rtol=0, atol=1e-5)
         run.workflow.update(PHASE, 1)
+
+
+def test_a_rollout_is_learnt_from_with_the_statistics_that_it_is_part_of() -> None:
+    """Ratios are against the policy that really acted, under the statistics of before (measured: it learns best so)."""
+    run = start(ppo_config("Pendulum-v1", env={"normalize_observations": "rolling"}))
+    run.workflow.collect(PHASE, 16)
+    acted = run.buffers["rollout"].columns["log_prob"].clone()
+    batch = ppo_of(run)._prepare(run.buffers["rollout"].columns)
+    assert torch.equal(batch["log_prob"].reshape(4, 16).T, acted)
+    torch.testing.assert_close(batch["observation"].mean(0), torch.zeros(3), rtol=0, atol=1e-4)
+    torch.testing.assert_close(batch["observation"].std(0, correction=0), torch.ones(3), rtol=0, atol=1e-3)
 
 
 def test_every_observation_enters_the_statistics_once() -> None:
@@ -300,5 +316,7 @@ def test_learning_learns() -> None:
     for _ in range(40):
         run.workflow.collect(PHASE, 16)
         run.workflow.update(PHASE, 1)
-    result = run.workflow.act(torch.randn(50, 3), None, torch.ones(50, dtype=torch.bool), mode="mode", generator=torch.Generator())
+    result = run.workflow.act(
+        torch.randn(50, 3), None, torch.ones(50, dtype=torch.bool), mode="mode", generator=torch.Generator()
+    )
     assert (result.action == 2).all()

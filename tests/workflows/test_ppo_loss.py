@@ -47,7 +47,9 @@ def uniform(**options: Any) -> PPO:
 
 
 def metrics(workflow: PPO, **rows: Tensor) -> dict[str, float]:
-    return {name.removeprefix("train/"): torch.as_tensor(value).item() for name, value in workflow.learn({**ROWS, **rows}).items()}
+    return {
+        name.removeprefix("train/"): torch.as_tensor(value).item() for name, value in workflow.learn({**ROWS, **rows}).items()
+    }
 
 
 # ---- by hand --------------------------------------------------------------------------------------------------------
@@ -65,7 +67,11 @@ def test_the_clipped_surrogate_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("clip", "expected", "fraction"),
-    [(0.6, -(1.6 + 0.5 - 2.0 - 0.5) / 4, 0.5), (5.0, -(2.0 + 0.5 - 2.0 - 0.5) / 4, 0.0), (0.1, -(1.1 + 0.5 - 2.0 - 0.9) / 4, 1.0)],
+    [
+        (0.6, -(1.6 + 0.5 - 2.0 - 0.5) / 4, 0.5),
+        (5.0, -(2.0 + 0.5 - 2.0 - 0.5) / 4, 0.0),
+        (0.1, -(1.1 + 0.5 - 2.0 - 0.9) / 4, 1.0),
+    ],
 )
 def test_the_clip_range_by_hand(clip: float, expected: float, fraction: float) -> None:
     got = metrics(uniform(clip_range=Schedule.constant(clip)))
@@ -93,7 +99,9 @@ def test_advantages_are_scaled_over_the_minibatch() -> None:
     assert metrics(uniform(normalize_advantages="batch"), advantages=advantages)["policy_loss"] == pytest.approx(expected)
     raw = -(3 * 1.2 + 5 * 0.5 - 1 * 2 + 1 * 0.5) / 4
     assert metrics(uniform(), advantages=advantages)["policy_loss"] == pytest.approx(raw, rel=1e-6)
-    assert metrics(uniform(normalize_advantages="rollout"), advantages=advantages)["policy_loss"] == pytest.approx(raw, rel=1e-6)
+    assert metrics(uniform(normalize_advantages="rollout"), advantages=advantages)["policy_loss"] == pytest.approx(
+        raw, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(("mode", "scaled"), [("rollout", True), ("batch", False), ("off", False)])
@@ -200,7 +208,9 @@ def test_the_gradient_is_clipped_to_its_norm() -> None:
         workflow = uniform(optimizer=Part("sgd"), learning_rate=Schedule.constant(1.0), max_grad_norm=bound)
         before = [p.detach().clone() for p in workflow.critic.parameters()]
         norm = metrics(workflow)["grad_norm"]
-        weights.append(torch.cat([(p.detach() - b).flatten() for p, b in zip(workflow.critic.parameters(), before, strict=True)]))
+        weights.append(
+            torch.cat([(p.detach() - b).flatten() for p, b in zip(workflow.critic.parameters(), before, strict=True)])
+        )
     assert norm > 1e-3  # reported as it was before clipping
     torch.testing.assert_close(weights[1], weights[0] * 1e-3 / norm, rtol=1e-3, atol=1e-7)
 
@@ -210,7 +220,9 @@ def test_the_gradient_is_clipped_to_its_norm() -> None:
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
 @pytest.mark.parametrize(
-    ("part", "rate"), [(Part("adamw", {"weight_decay": 0.1}), 0.05), (Part("sgd", {"momentum": 0.9}), 5.0)], ids=["adamw", "sgd"]
+    ("part", "rate"),
+    [(Part("adamw", {"weight_decay": 0.1}), 0.05), (Part("sgd", {"momentum": 0.9}), 5.0)],
+    ids=["adamw", "sgd"],
 )
 def test_a_breach_of_target_kl_leaves_the_rest_of_the_rollout_without_effect(
     on_device: bool, part: Part, rate: float, monkeypatch: pytest.MonkeyPatch
@@ -335,9 +347,7 @@ def test_settings_that_do_not_fit_together_are_named() -> None:
     fine = config.algorithm
     assert list(fine.problems(config)) == []
     (problem,) = replace(fine, batch_size=48).problems(config)
-    assert problem == (
-        "algorithm.batch_size=48: 48 does not divide the rollout (4 environments × 16 steps = 64); 32 does"
-    )
+    assert problem == ("algorithm.batch_size=48: 48 does not divide the rollout (4 environments × 16 steps = 64); 32 does")
     (problem,) = replace(fine, batch_size=0.001).problems(config)
     assert "advantages can't be normalised over one transition" in problem
     assert list(replace(fine, batch_size=0.001, normalize_advantages="off").problems(config)) == []

@@ -23,7 +23,13 @@ PHASE = Phase("train")
 
 
 def ppo_config(
-    name: str = "CartPole-v1", *, num_envs: int = 4, hidden: Sequence[int] = (8,), env: Any = None, seed: int = 1, **options: Any
+    name: str = "CartPole-v1",
+    *,
+    num_envs: int = 4,
+    hidden: Sequence[int] = (8,),
+    env: Any = None,
+    seed: int = 1,
+    **options: Any,
 ) -> Config:
     settings = {"rollout_steps": 16, "batch_size": 16, "epochs": 2, **options}
     network = MLPConfig(hidden_dims=tuple(hidden))

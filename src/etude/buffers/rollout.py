@@ -76,8 +76,8 @@ class RolloutBuffer(Buffer):
         return take(held, index)
 
     def draw(self, n: int, generator: Generator) -> Batch:
-        """Return the whole rollout as one batch, and begin the next: its experience is used once."""
-        batch = take(flatten(self.columns), torch.arange(self.size, device=generator.device))
+        """Return the whole rollout (T, N, ...) as one batch, and begin the next: its experience is used once."""
+        batch = _map_columns(self.columns, torch.clone)
         self.clear()
         return batch
 

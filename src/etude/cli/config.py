@@ -55,10 +55,8 @@ def print_yaml(composition: Composition) -> None:
     """Print a config to stdout, and to stderr the spellings that were translated."""
     import sys
 
-    import yaml
-
-    from etude.config.validate import to_plain
+    from etude.config.validate import to_yaml
 
     for note in composition.notes:
         print(f"read as: {note}", file=sys.stderr)
-    print(yaml.safe_dump(to_plain(composition.config), sort_keys=False, allow_unicode=True), end="")
+    print(to_yaml(composition.config), end="")

@@ -37,8 +37,8 @@ def envs(
         print(json.dumps({"tuned": tuned, "gymnasium": others}))
         return 0
     for name, preset in presets.items():
-        for variant in variants(preset):
-            print(f"{name}:{variant:<12} {preset.get('description', '')}")
+        for spec in [f"{name}:{variant}" for variant in variants(preset)] or [name]:
+            print(f"{spec:<28} {preset.get('description', '')}")
     if others:
         print(("\n" if presets else "") + "Any algorithm that fits, with its defaults, on:")
         for name in others:

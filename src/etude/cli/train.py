@@ -62,6 +62,7 @@ def train(
         Print nothing but errors and the last line.
     """
     from etude.config.compose import compose
+    from etude.config.overrides import quote
     from etude.errors import UserError
 
     words = list(overrides)
@@ -71,8 +72,8 @@ def train(
         "experiment.seed": seed,
         "environment.num_envs": num_envs,
         "training.total_steps": total_steps,
-        "experiment.name": None if name is None else f"'{name}'",
-        "experiment.group": None if group is None else f"'{group}'",
+        "experiment.name": None if name is None else quote(name),
+        "experiment.group": None if group is None else quote(group),
     }
     words += [f"{key}={value}" for key, value in flags.items() if value is not None]
     base, allow_imports = None, True

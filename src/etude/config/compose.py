@@ -137,6 +137,11 @@ def check(data: Mapping[str, Any], *, allow_imports: bool = True) -> Config:
     except ConfigError as error:
         raise ConfigError(*problems, *error.problems) from None
     problems += _phase_problems(config, algorithms.resolve(config.algorithm.name, allow_imports=allow_imports))
+    if ":" in config.environment.id and not allow_imports:
+        problems.append(
+            f"environment.id={config.environment.id}: importing the module before the colon would run code, and this config "
+            "did not come from your own files; pass --trust if you know where it is from"
+        )
     if hasattr(config.algorithm, "problems"):
         problems += config.algorithm.problems(config)
     if problems:

@@ -275,3 +275,10 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     return value
+
+
+def to_yaml(value: Any) -> str:
+    """Return a config as YAML that reads back equal: text that looks like a number is quoted."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_yaml(OmegaConf.create(to_plain(value)))

@@ -32,11 +32,17 @@ class Callback:
     def on_cycle(self, progress: Progress) -> str | None:
         """A cycle is complete."""
 
+    def on_evaluation_start(self, progress: Progress) -> None:
+        """An evaluation is about to run."""
+
     def on_row(self, progress: Progress, row: Row) -> str | None:
         """A row of metrics was logged; after an evaluation it holds the eval/ metrics too."""
 
     def on_checkpoint(self, progress: Progress, path: Path) -> None:
         """The run was saved."""
+
+    def on_exception(self, progress: Progress, error: BaseException) -> None:
+        """A hook failed; the run is as it was last saved, and `on_end` follows."""
 
     def on_end(self, progress: Progress, reason: str) -> None:
         """Training is over, for now or for good."""
@@ -54,6 +60,9 @@ class EarlyStop(Callback):
 
     def __init__(self, metric: str, threshold: float, min_episodes: int = 0) -> None:
         self.metric, self.threshold, self.min_episodes = metric, threshold, min_episodes
+
+    def on_evaluation_start(self, progress: Progress) -> None:
+        """An evaluation is about to run."""
 
     def on_row(self, progress: Progress, row: Row) -> str | None:
         """Compare a row's metric with the threshold."""

@@ -123,7 +123,7 @@ class Orchestrator:
             callback.on_start(self._progress())
         if self.counters.cycles == 0 and self._saved_at is None:
             self.save()
-        while self.stop_reason is None and self._run_cycle():
+        while self.stop_reason is None and self._guarded_cycle():
             row = self._boundary_row()
             if row is not None:
                 yield row
@@ -148,6 +148,16 @@ class Orchestrator:
     def interrupt(self, reason: str) -> None:
         """Ask the loop to save and stop at the next cycle boundary; safe to call from a signal handler."""
         self._interrupted = reason
+
+    def _guarded_cycle(self) -> bool:
+        try:
+            return self._run_cycle()
+        except BaseException as error:
+            self.stop_reason = f"{type(error).__name__}: {error}"
+            for callback in self.callbacks:
+                callback.on_exception(self._progress(), error)
+            self._end()
+            raise
 
     def _run_cycle(self) -> bool:
         """Run hooks to the end of a cycle; False once nothing is left to run."""
@@ -201,6 +211,8 @@ class Orchestrator:
         self._done("evaluate")
         if self.evaluator is None:
             return
+        for callback in self.callbacks:
+            callback.on_evaluation_start(self._progress())
         with self._timed("evaluate"):
             metrics = self.evaluator.evaluate(self.workflow.policy(), self.counters.env_steps, self.counters.updates)
         value = metrics.get(MONITOR)

@@ -21,9 +21,7 @@ TENSORS_NAME = "tensors.safetensors"
 _PART = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 
 
-def write_parts(
-    directory: Path, encoded: Mapping[str, tuple[object, dict[str, torch.Tensor]]]
-) -> dict[str, FileRecord]:
+def write_parts(directory: Path, encoded: Mapping[str, tuple[object, dict[str, torch.Tensor]]]) -> dict[str, FileRecord]:
     """Write the encoded parts into the new folder `directory`, fsynced; returns what a manifest says of each file."""
     files: dict[str, FileRecord] = {}
     for part, (state, tensors) in encoded.items():

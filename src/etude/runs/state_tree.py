@@ -83,9 +83,7 @@ class TreeEncoder:
 
     def _place(self, tensor: torch.Tensor, path: str, part: str, tensors: dict[str, torch.Tensor]) -> list[str]:
         if tensor.dtype not in STORABLE_DTYPES or tensor.layout is not torch.strided or tensor.is_meta:
-            raise TypeError(
-                f"{path or 'state'}: a {tensor.dtype} tensor ({tensor.layout}, on {tensor.device}) can't be stored"
-            )
+            raise TypeError(f"{path or 'state'}: a {tensor.dtype} tensor ({tensor.layout}, on {tensor.device}) can't be stored")
         identity = (
             tensor.device,
             tensor.untyped_storage().data_ptr(),

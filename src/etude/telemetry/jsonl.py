@@ -91,9 +91,7 @@ def rewind(path: Path, offset: int, superseded: Path) -> int:
             "rows were removed from it since. Restore the file, or resume from an earlier checkpoint"
         )
     if offset > 0 and data[offset - 1 : offset] != b"\n":
-        raise EtudeError(
-            f"{path}: the checkpoint's position {offset} is not at the start of a row; the file was changed since"
-        )
+        raise EtudeError(f"{path}: the checkpoint's position {offset} is not at the start of a row; the file was changed since")
     moved, torn = _whole_lines(data[offset:])
     if not moved and not torn:
         return 0

@@ -181,6 +181,4 @@ def _best(history: History, namespace: str, metric: MetricHistory) -> Text:
     if not math.isfinite(best):
         return Text()
     reached = metric.last >= best
-    return Text(
-        f"  {'★' if reached else ' '} best {readable.number(best)}", style="green" if reached else "bright_black"
-    )
+    return Text(f"  {'★' if reached else ' '} best {readable.number(best)}", style="green" if reached else "bright_black")

@@ -70,7 +70,7 @@ _SPELLINGS = {
     "train/opt/ppo/kl": "train/kl",
     "train/opt/ppo/approx_kl": "train/approx_kl",
     "train/opt/ppo/clip_fraction": "train/clip_fraction",
-    "train/opt/ppo/kl_stop_triggered": "train/kl_stop",
+    "train/opt/ppo/kl_stop_triggered": "train/kl_stop_triggered",
     "train/opt/value/explained_var": "train/explained_variance",
     "train/opt/grads/norm/all": "train/grad_norm",
     "train/hp/policy_lr": "hp/learning_rate",

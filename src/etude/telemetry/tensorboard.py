@@ -31,9 +31,7 @@ class TensorBoardSink:
     def write(self, rows: Sequence[Row]) -> None:
         """Add one point to each curve a row has a value for: one event a row, a tenth of the cost of one a curve."""
         for row in rows:
-            values = [
-                self._summary.Value(tag=name, simple_value=value) for name, value in row.items() if name not in COUNTERS
-            ]
+            values = [self._summary.Value(tag=name, simple_value=value) for name, value in row.items() if name not in COUNTERS]
             self._writer._get_file_writer().add_summary(self._summary(value=values), int(row[self._axis]))
 
     def flush(self) -> None:

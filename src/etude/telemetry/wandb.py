@@ -51,8 +51,7 @@ class WandbSink:
             if mode != "online":
                 raise
             warnings.warn(
-                f"W&B can't be reached ({error}); logging offline. "
-                f"Upload later with: wandb sync {run_dir}/wandb/offline-*",
+                f"W&B can't be reached ({error}); logging offline. Upload later with: wandb sync {run_dir}/wandb/offline-*",
                 stacklevel=2,
             )
             self._run = wandb.init(mode="offline", **settings)

@@ -141,8 +141,9 @@ class Workflow(ABC):
 
     @classmethod
     def default_phases(cls, config: Config) -> Sequence[Mapping[str, Any]]:
-        """Return the curriculum used when the user writes none."""
-        return [{"name": "train", "hooks": ["collect", "update"]}]
+        """Return the curriculum used when the user writes none: collect a rollout (or one step), learn, repeat."""
+        collect = {"collect": {"count": getattr(config.algorithm, "rollout_steps", 1)}}
+        return [{"name": "train", "hooks": [collect, "update"]}]
 
     @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
@@ -190,7 +191,7 @@ class Workflow(ABC):
     def update(self, phase: Phase, count: int) -> HookResult:
         """Take up to `count` gradient steps on batches from the phase's buffer, while it is ready.
 
-        A rollout is one batch and is used once; from anything else `batch_size` rows are drawn each time.
+        A rollout is one batch (T, N, ...) and is used once; from anything else `batch_size` rows are drawn each time.
         """
         buffer = self.buffer(phase)
         self.set_schedules(phase)

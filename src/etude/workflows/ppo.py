@@ -10,7 +10,7 @@ and the learning rate is a tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -26,13 +26,13 @@ from etude.components.normalizers import ObservationNormalizer, RewardNormalizer
 from etude.components.optimizers import build_optimizer, clipped_step
 from etude.components.returns import generalized_advantages
 from etude.config.constraints import (
+    Bounds,
     Component,
     NonNegativeSchedule,
     PositiveFloat,
     PositiveInt,
     PositiveSchedule,
     UnitInterval,
-    above,
 )
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
@@ -57,7 +57,7 @@ class PPOConfig:
     """Step size of the critic, if it should differ."""
     rollout_steps: PositiveInt = 2048
     """Vector steps per rollout. Longer sees further into an episode and updates less often."""
-    batch_size: PositiveInt | Annotated[float, above(0)] = 64
+    batch_size: Annotated[float, Bounds(low=0, high=1, low_open=True)] | PositiveInt = 64
     """Transitions per gradient step; up to 1 it is a fraction of the rollout (1 is all of it). Must divide the rollout."""
     epochs: PositiveInt = 10
     """Passes over each rollout. More squeezes more out of it and drifts further from the data."""
@@ -100,9 +100,6 @@ class PPOConfig:
 
     def problems(self, config: Config) -> Iterator[str]:
         """Yield what is wrong with these settings taken together."""
-        if self.batch_size > 1 and self.batch_size != int(self.batch_size):
-            yield f"algorithm.batch_size={self.batch_size}: must be a whole number, or a fraction up to 1"
-            return
         rollout = self.rollout_size(config.environment.num_envs)
         batch = self.minibatch_size(config.environment.num_envs)
         if batch == 1 and self.normalize_advantages == "batch":
@@ -131,12 +128,6 @@ class PPO(Workflow):
     def default_buffers(cls) -> dict[str, Any]:
         """One rollout."""
         return {"rollout": {"type": "rollout"}}
-
-    @classmethod
-    def default_phases(cls, config: Config) -> Sequence[Mapping[str, Any]]:
-        """Collect a rollout, learn from it, repeat."""
-        collect = {"collect": {"count": config.algorithm.rollout_steps}}
-        return [{"name": "train", "hooks": [collect, "update"]}]
 
     @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
@@ -204,6 +195,7 @@ class PPO(Workflow):
         """From a raw rollout (T, N, ...) to flat rows (N·T, ...) with values and advantages."""
         terminated, ended = columns["terminated"], columns["terminated"] | columns["truncated"]
         flat = flatten(columns)
+        self.normalizer.update(flat["observation"])
         rewards = columns["reward"]
         if self.reward_normalizer is not None:
             self.reward_normalizer.update(rewards, ended)
@@ -218,8 +210,6 @@ class PPO(Workflow):
         rows = flatten({"values": values, "advantages": advantages, "returns": advantages + values})
         if self.settings.normalize_advantages == "rollout":
             rows["advantages"] = _standardize(rows["advantages"])
-        # Only now: this rollout is learnt from as it was acted on, so that its ratios begin at exactly 1.
-        self.normalizer.update(flat["observation"])
         return {"observation": observation, "sample": flat["sample"], "log_prob": flat["log_prob"], **rows}
 
     def learn(self, batch: Batch) -> Metrics:

@@ -26,7 +26,7 @@ class FlatEncoder(nn.Module):
         self.size = sum(_width(part) for part in self._parts.values())
 
     def forward(self, observation: Observation) -> Tensor:
-        """(N, ...) → (N, size)"""
+        """(*batch, ...) → (*batch, size), for any number of batch dimensions"""
         if not isinstance(observation, dict):
             return _features(self._parts[""], observation)
         return torch.cat([_features(part, observation[name]) for name, part in self._parts.items()], dim=-1)
@@ -44,10 +44,15 @@ def _features(space: gymnasium.Space[Any], value: Tensor) -> Tensor:
     if isinstance(space, spaces.Discrete):
         return functional.one_hot(value - int(space.start), int(space.n)).float()
     if isinstance(space, spaces.MultiDiscrete):
-        flat = value.reshape(len(value), -1)
+        flat = _flatten(value, space)
         sizes, starts = space.nvec.flatten().tolist(), space.start.flatten().tolist()
         return torch.cat(
-            [functional.one_hot(flat[:, i] - s, n) for i, (n, s) in enumerate(zip(sizes, starts, strict=True))], -1
+            [functional.one_hot(flat[..., i] - s, n) for i, (n, s) in enumerate(zip(sizes, starts, strict=True))], -1
         ).float()
-    flat = value.reshape(len(value), -1)
+    flat = _flatten(value, space)
     return flat.float() / 255.0 if value.dtype == torch.uint8 else flat.float()
+
+
+def _flatten(value: Tensor, space: gymnasium.Space[Any]) -> Tensor:
+    """(*batch, *space.shape) → (*batch, size)"""
+    return value.reshape(*value.shape[: value.ndim - len(space.shape or ())], -1)

@@ -26,7 +26,7 @@ types: install
 	$(BIN)/pyright
 
 test: install lint types  ## Lint, types, and every test of seconds.
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 test-slow: install  ## Learning results: minutes to an hour.
 	$(BIN)/python -m pytest -m slow

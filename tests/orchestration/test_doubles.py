@@ -39,7 +39,10 @@ PHASES = [
 
 
 def _config(algorithm: str, *words: str, phases: Any = (), **sections: Any) -> Config:
-    config = compose(f"CartPole-v1:{algorithm}", words=["environment.num_envs=4", "evaluation.every_steps=0", *words]).config
+    config = compose(
+        f"CartPole-v1:{algorithm}",
+        words=["environment.num_envs=4", "evaluation.every_steps=0", "experiment.device=cpu", *words],
+    ).config
     return assembly.resolve(replace(config, training=replace(config.training, phases=tuple(phases)), **sections))
 
 

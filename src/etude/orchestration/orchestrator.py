@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from etude.workflows.base import HookResult, Workflow
 from etude.workflows.collector import Collector
 
 MONITOR = "eval/return_mean"
+ROWS_OF_SPEED = 20
 Row = dict[str, float]
 
 
@@ -97,8 +99,8 @@ class Orchestrator:
         self._evaluation: dict[str, float] = {}  # since the last row
         self._improved = False
         self._saved_at: dict[str, int] | None = None
-        self._rate: float | None = None
-        self._mark = (0, 0.0)  # environment steps and seconds at the last row
+        # Environment steps and seconds at the last rows: speed is measured over a stretch that holds one evaluation or so.
+        self._marks: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=ROWS_OF_SPEED)
 
     def attach(self, *, sink: RowSink, write_checkpoint: CheckpointWriter, run_dir: Path) -> None:
         """Say where rows and checkpoints go."""
@@ -116,7 +118,7 @@ class Orchestrator:
         """Train, yielding each row of metrics as it is logged: `for row in orchestrator.rows()`."""
         self.stop_reason = self._interrupted = None
         self._origin = self._clock() - self.elapsed_s
-        self._mark = (self.counters.env_steps, self.elapsed_s)
+        self._marks = deque([(self.counters.env_steps, self.elapsed_s)], maxlen=ROWS_OF_SPEED)
         self.timings = {}
         self._started = last_save = self._clock()
         for callback in self.callbacks:
@@ -205,7 +207,7 @@ class Orchestrator:
     def _final_row(self) -> Row | None:
         if self.evaluator is not None and self._last_evaluation_at != self._position():
             self._evaluate()
-        return self._log() if self._evaluation or self._mark[0] != self.counters.env_steps else None
+        return self._log() if self._evaluation or self._marks[-1][0] != self.counters.env_steps else None
 
     def _evaluate(self) -> None:
         self._done("evaluate")
@@ -304,14 +306,13 @@ class Orchestrator:
 
     def _time_metrics(self) -> Row:
         self.elapsed_s = now = self._clock() - self._origin
-        steps, then = self._mark
+        steps, then = self._marks[0]
+        self._marks.append((self.counters.env_steps, now))
         metrics: Row = {"time/elapsed_s": now}
         if now > then and self.counters.env_steps > steps:
             rate = (self.counters.env_steps - steps) / (now - then)
-            smoothed = self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
             metrics["time/steps_per_second"] = rate
-            metrics["time/eta_s"] = max(0, self.scheduler.total_steps - self.counters.env_steps) / smoothed
-            self._mark = (self.counters.env_steps, now)
+            metrics["time/eta_s"] = max(0, self.scheduler.total_steps - self.counters.env_steps) / rate
         wall = self._clock() - self._started
         return metrics | {f"time/share/{name}": spent / wall for name, spent in self.timings.items() if wall > 0}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,9 @@ def picture(rows: Sequence[Row], header: RunHeader, width: int = 110) -> str:
     )
     for line in draw(header, history, width, height=40):
         console.print(line, no_wrap=True, overflow="crop", highlight=False)
-    return console.export_svg(title=f"etude train {header.environment}:{header.algorithm}", unique_id="etude")
+    svg = console.export_svg(title=f"etude train {header.environment}:{header.algorithm}", unique_id="etude")
+    # The picture stands alone: no fonts from elsewhere, the reader's own monospaced one instead.
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code, monospace", "monospace")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

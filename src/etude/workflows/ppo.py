@@ -194,6 +194,7 @@ class PPO(Workflow):
     def _prepare(self, columns: Mapping[str, Any]) -> Batch:
         """From a raw rollout (T, N, ...) to flat rows (N·T, ...) with values and advantages."""
         terminated, ended = columns["terminated"], columns["terminated"] | columns["truncated"]
+        ended[:-1] |= columns["is_first"][1:]  # a resume that had to begin new episodes amid the rollout ends the old ones too
         flat = flatten(columns)
         self.normalizer.update(flat["observation"])
         rewards = columns["reward"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -58,6 +58,12 @@ class EnvironmentConfig:
     """A Gymnasium id, such as CartPole-v1; `module:Name-v0` imports the module first."""
     num_envs: PositiveInt = 8
     """Copies stepped together. More copies give steadier gradients and fewer updates for the same steps."""
+    backend: Literal["auto", "gymnasium", "native"] = "auto"
+    """native: many copies in one call, for the tasks that have it; gymnasium: its own classes; auto: native where it exists."""
+    workers: NonNegativeInt = 0
+    """Processes that step the copies, for environments of a millisecond and more; 0 steps them in this process."""
+    worker_timeout_s: PositiveFloat = 60.0
+    """Give a worker up after this long without an answer."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment itself."""
     max_episode_steps: PositiveInt | None = None

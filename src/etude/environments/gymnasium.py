@@ -14,24 +14,9 @@ from torch import Tensor
 
 from etude.compute.random_streams import derive_seed
 from etude.environments import snapshot
-from etude.environments.spaces import TensorSpec, action_spec, observation_specs
+from etude.environments.spaces import action_spec, observation_specs
+from etude.environments.step_buffers import StepBuffers
 from etude.environments.vector import Observation, Step, VectorEnvironment
-
-
-class _StepBuffers:
-    """NumPy arrays that sub-environments write into, and tensors that see the same memory."""
-
-    def __init__(self, num_envs: int, specs: dict[str, TensorSpec]) -> None:
-        self.arrays = {name: np.zeros((num_envs, *spec.shape), spec.numpy_dtype) for name, spec in specs.items()}
-        self.finals = {name: np.zeros_like(array) for name, array in self.arrays.items()}
-        self.reward = np.zeros(num_envs, np.float32)
-        self.terminated = np.zeros(num_envs, np.bool_)
-        self.truncated = np.zeros(num_envs, np.bool_)
-        self.observation = _as_observation(self.arrays)
-        self.final_observation = _as_observation(self.finals)
-        self.reward_tensor = torch.from_numpy(self.reward)
-        self.terminated_tensor = torch.from_numpy(self.terminated)
-        self.truncated_tensor = torch.from_numpy(self.truncated)
 
 
 class GymnasiumVector(VectorEnvironment):
@@ -50,7 +35,7 @@ class GymnasiumVector(VectorEnvironment):
         self._specs = observation_specs(first.observation_space)
         self._offset = _first_value(first.action_space)
         # Two sets in turn: what a step returned stays valid while the next one is made.
-        self._buffers = [_StepBuffers(num_envs, self._specs) for _ in range(2)]
+        self._buffers = [StepBuffers(num_envs, self._specs) for _ in range(2)]
         self._turn = 0
         self._is_dict = "" not in self._specs
 
@@ -86,14 +71,7 @@ class GymnasiumVector(VectorEnvironment):
                 final[:] = arrays[name]
                 final[ended] = ends
             final_observation = buffers.final_observation
-        return Step(
-            buffers.observation,
-            buffers.reward_tensor,
-            buffers.terminated_tensor,
-            buffers.truncated_tensor,
-            final_observation,
-            {},
-        )
+        return buffers.as_step(final_observation)
 
     def render(self) -> Any:
         """Return a picture of the first copy."""
@@ -119,7 +97,7 @@ class GymnasiumVector(VectorEnvironment):
             snapshot.restore(env, saved)
         self.snapshot = "exact"
 
-    def _next_buffers(self) -> _StepBuffers:
+    def _next_buffers(self) -> StepBuffers:
         self._turn ^= 1
         return self._buffers[self._turn]
 
@@ -166,11 +144,6 @@ def _seed_spaces(env: gymnasium.Env[Any, Any], seed: int) -> None:
     for layer in snapshot.layers(env):
         for name in ("action_space", "observation_space"):
             getattr(layer, name).seed(derive_seed(seed, name))
-
-
-def _as_observation(arrays: dict[str, np.ndarray]) -> Observation:
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return tensors.get("", tensors)
 
 
 def _first_value(space: gymnasium.Space[Any]) -> Any:

@@ -1,0 +1,34 @@
+"""Memory that a CPU environment writes its steps into, seen as arrays by the environment and as tensors by everyone else."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from etude.environments.spaces import TensorSpec
+from etude.environments.vector import Observation, Step
+
+
+class StepBuffers:
+    """NumPy arrays that sub-environments write into, and tensors that see the same memory."""
+
+    def __init__(self, num_envs: int, specs: dict[str, TensorSpec]) -> None:
+        self.arrays = {name: np.zeros((num_envs, *spec.shape), spec.numpy_dtype) for name, spec in specs.items()}
+        self.finals = {name: np.zeros_like(array) for name, array in self.arrays.items()}
+        self.reward = np.zeros(num_envs, np.float32)
+        self.terminated = np.zeros(num_envs, np.bool_)
+        self.truncated = np.zeros(num_envs, np.bool_)
+        self.observation = _as_observation(self.arrays)
+        self.final_observation = _as_observation(self.finals)
+        self.reward_tensor = torch.from_numpy(self.reward)
+        self.terminated_tensor = torch.from_numpy(self.terminated)
+        self.truncated_tensor = torch.from_numpy(self.truncated)
+
+    def as_step(self, final_observation: Observation) -> Step:
+        """Return what was written, as a Step."""
+        return Step(self.observation, self.reward_tensor, self.terminated_tensor, self.truncated_tensor, final_observation, {})
+
+
+def _as_observation(arrays: dict[str, np.ndarray]) -> Observation:
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return tensors.get("", tensors)

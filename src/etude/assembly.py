@@ -46,6 +46,14 @@ def resolve(config: Config) -> Config:
     )
 
 
+def remarks(config: Config) -> list[str]:
+    """Return what a user would want to know about settings that do less than they say."""
+    environment = config.environment
+    if environment.normalize_rewards and environment.normalize_observations == "static":
+        return ["environment.normalize_rewards is ignored: observations are scaled by static bounds, rewards left as they are"]
+    return []
+
+
 def build(config: Config, *, environment: VectorEnvironment | None = None) -> Orchestrator:
     """Build the loop of a resolved config, ready to run or to load a checkpoint; fails before anything is written."""
     set_up(config.experiment.threads or 1, config.experiment.deterministic)

@@ -67,7 +67,7 @@ def train(
     )
     provenance.capture(run.path, cwd=Path.cwd(), command=list(command), ignore=[root])
     trust.sign(run.path)
-    notes = [f"read as: {note}" for note in composition.notes]
+    notes = [*(f"read as: {note}" for note in composition.notes), *assembly.remarks(config)]
     return _drive(run, config, orchestrator, quiet=quiet, notes=notes, past=[], stream=stream)
 
 

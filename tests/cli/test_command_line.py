@@ -219,3 +219,9 @@ def test_names_with_quotes_and_names_like_numbers_survive(capsys: pytest.Capture
         (tmp_path / "printed.yaml").write_text(printed)
         assert etude(["config", "--config", "printed.yaml", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["experiment"]["name"] == name
+
+
+def test_reward_normalisation_that_is_ignored_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("environment.normalize_observations=static", "environment.normalize_rewards=true")
+    assert etude(["train", "CartPole-v1:ppo", *TINY, *words]) == 0
+    assert "environment.normalize_rewards is ignored" in capsys.readouterr().err

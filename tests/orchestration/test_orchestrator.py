@@ -188,3 +188,29 @@ def test_a_cycle_of_nothing_is_reported_with_the_run_saved_at_its_start(tmp_path
     composition = compose("CartPole-v1:ppo", words=[f"training.phases={phases}"])
     with open(os.devnull, "w") as nowhere, pytest.raises(EtudeError, match="phase 'stuck' is offline"):
         session.train(composition, root=tmp_path, quiet=True, stream=nowhere)
+
+
+def test_evaluating_an_environment_that_draws_from_the_global_generators_changes_no_training(tmp_path: Path) -> None:
+    import gymnasium
+    import numpy as np
+
+    class Gambler(gymnasium.Env[Any, Any]):
+        observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.random.uniform(-1, 1, 1).astype(np.float32), {}  # noqa: NPY002
+
+        def step(self, action: Any) -> Any:
+            return np.random.uniform(-1, 1, 1).astype(np.float32), 1.0, np.random.rand() < 0.1, False, {}  # noqa: NPY002
+
+    gymnasium.register("Gambler-v0", Gambler)
+    try:
+        words = ("training.total_steps=600", "algorithm.rollout_steps=16", "algorithm.epochs=1", "logging.every_steps=128")
+        evaluated = train("Gambler-v0:ppo", tmp_path, *words, "evaluation.every_steps=100")
+        plain = train("Gambler-v0:ppo", tmp_path, *words, "evaluation.every_steps=0")
+    finally:
+        del gymnasium.registry["Gambler-v0"]
+    last, other = (read_rows(run.metrics_path)[-1] for run in (evaluated, plain))
+    assert last["collect/return_mean"] == other["collect/return_mean"]
+    assert last["episodes"] == other["episodes"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,17 @@ def seed_global_generators(root: int) -> None:
     torch.manual_seed(derive_seed(root, "torch"))
 
 
+@contextmanager
+def isolated_global_generators(seed: int) -> Iterator[None]:
+    """Seed the global generators for a while and put them back: what happens within can't be noticed outside."""
+    before = _global_state()
+    seed_global_generators(seed)
+    try:
+        yield
+    finally:
+        _load_global_state(before)
+
+
 class RandomStreams:
     """One generator per name (`init`, `action`, `minibatch` ...), made on first use."""
 
@@ -40,16 +53,8 @@ class RandomStreams:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of every stream used so far, the global generators included."""
-        python_state = random.getstate()
-        kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002
-        return {
-            "streams": {name: generator.get_state() for name, generator in sorted(self._generators.items())},
-            "global": {
-                "python": [python_state[0], list(python_state[1]), python_state[2]],
-                "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss],
-                "torch": torch.get_rng_state(),
-            },
-        }
+        streams = {name: generator.get_state() for name, generator in sorted(self._generators.items())}
+        return {"streams": streams, "global": _global_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every stream where it was."""
@@ -57,8 +62,22 @@ class RandomStreams:
             generator.manual_seed(derive_seed(self.root, name))  # one not used yet when the state was saved
         for name, saved in state["streams"].items():
             self[name].set_state(saved)
-        version, internal, gauss = state["global"]["python"]
-        random.setstate((version, tuple(internal), gauss))
-        kind, keys, *rest = state["global"]["numpy"]
-        np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
-        torch.set_rng_state(state["global"]["torch"])
+        _load_global_state(state["global"])
+
+
+def _global_state() -> dict[str, Any]:
+    version, internal, next_gauss = random.getstate()
+    kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002
+    return {
+        "python": [version, list(internal), next_gauss],
+        "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss],
+        "torch": torch.get_rng_state(),
+    }
+
+
+def _load_global_state(state: dict[str, Any]) -> None:
+    version, internal, next_gauss = state["python"]
+    random.setstate((version, tuple(internal), next_gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    torch.set_rng_state(state["torch"])

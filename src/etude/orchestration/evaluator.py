@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from etude.compute.random_streams import derive_seed
+from etude.compute.random_streams import derive_seed, isolated_global_generators
 from etude.environments.vector import VectorEnvironment, map_observation
 
 MAX_ENVS = 16
@@ -116,16 +116,19 @@ class Evaluator:
         if self._environment is None:
             self._environment = self._make(self._num_envs)
         metrics: dict[str, float] = {}
+        seed = derive_seed(self._seed, "evaluate", env_steps, updates)
         for position, mode in enumerate(self._modes):
-            result = evaluate_episodes(
-                policy,
-                self._environment,
-                self._episodes,
-                mode=mode,
-                seed=derive_seed(self._seed, "evaluate", env_steps, updates),
-                device=self._device,
-                timeout_s=self._timeout_s,
-            )
+            # Environments of other people may draw from the global generators, which training may read too.
+            with isolated_global_generators(seed):
+                result = evaluate_episodes(
+                    policy,
+                    self._environment,
+                    self._episodes,
+                    mode=mode,
+                    seed=seed,
+                    device=self._device,
+                    timeout_s=self._timeout_s,
+                )
             metrics |= result.metrics("eval/" if position == 0 else f"eval/{mode}_")
         return metrics
 

@@ -355,7 +355,7 @@ class Orchestrator:
         self.elapsed_s = shared["elapsed_s"]
         note = None
         if self.collector is not None:
-            note = self.collector.load_state_dict(own["collector"])
+            note = self.collector.load_state_dict(own["collector"], self.workflow.initial_state)
         for name, buffer in self.buffers.items():
             buffer.load_state_dict(own["buffers"][name])
         self.streams.load_state_dict(own["streams"])

@@ -76,7 +76,7 @@ class Collector:
             "restarts": self._restarts,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> str | None:
+    def load_state_dict(self, state: dict[str, Any], initial_state: Callable[[int], State]) -> str | None:
         """Continue every episode; where the environment can't, begin new ones and say so."""
         self.episodes.load_state_dict(state["episodes"])
         self._restarts = state["restarts"]
@@ -85,7 +85,7 @@ class Collector:
             self._observation, _ = self.environment.reset(self._seeds("env/restart", self._restarts))
             self._is_first = torch.ones_like(state["is_first"]).to(self.environment.device)
             self.episodes.restart()
-            self._state = state["state"]
+            self._state = initial_state(self.environment.num_envs)
             return "this environment's state can't be captured: new episodes begin, unlike in a run never stopped"
         self.environment.load_state_dict(state["environment"])
         self._observation = map_observation(self._to_environment, state["observation"])

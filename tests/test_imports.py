@@ -17,7 +17,7 @@ ALLOWED = {
     "compute": {"compute", "errors"},
     "environments": {"environments", "compute", "config", "errors"},
     "buffers": {"buffers", "config", "errors"},
-    "components": {"components", "environments", "config", "errors"},
+    "components": {"components", "environments", "buffers", "compute", "config", "errors"},
     "workflows": {"workflows", "components", "environments", "buffers", "compute", "config", "errors"},
     "orchestration": {"orchestration", "workflows", "environments", "compute", "config", "errors"},
     "runs": {"runs", "errors"},

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import torch
 
+from etude.compute.accelerate import Mode, choose_mode
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
 from etude.config.phases import PhaseSpec, parse_phases, phase_problems
@@ -35,15 +36,24 @@ def resolve(config: Config) -> Config:
     total = config.training.total_steps
     event, row = max(1, total // EVENTS_PER_RUN), max(1, total // ROWS_PER_RUN)
     experiment, evaluation, checkpoint = config.experiment, config.evaluation, config.checkpoint
+    workflow = _workflow_class(config)
+    device = pick_device(experiment.device)
+    compiling = "off" if choose_mode(experiment.compile, device, workflow.gradient_steps(config)) == "eager" else "on"
     if evaluation.mode == "auto":
-        evaluation = replace(evaluation, mode=_workflow_class(config).evaluation_mode)
+        evaluation = replace(evaluation, mode=workflow.evaluation_mode)
     return replace(
         config,
-        experiment=replace(experiment, device=str(pick_device(experiment.device)), threads=experiment.threads or 1),
+        experiment=replace(experiment, device=str(device), threads=experiment.threads or 1, compile=compiling),
         evaluation=replace(evaluation, every_steps=event if evaluation.every_steps is None else evaluation.every_steps),
         checkpoint=replace(checkpoint, every_steps=event if checkpoint.every_steps is None else checkpoint.every_steps),
         logging=replace(config.logging, every_steps=config.logging.every_steps or row),
     )
+
+
+def execution_mode(config: Config) -> Mode:
+    """Return how a resolved config's updates run."""
+    workflow = _workflow_class(config)
+    return choose_mode(config.experiment.compile, torch.device(config.experiment.device), workflow.gradient_steps(config))
 
 
 def remarks(config: Config) -> list[str]:
@@ -120,6 +130,7 @@ def build_workflow(
             streams=streams or RandomStreams(config.experiment.seed, device),
             components=Components(**parts),
             buffers=buffers or {},
+            mode="eager" if collector is None else execution_mode(config),
             collector=collector,
         )
     )

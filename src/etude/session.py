@@ -292,7 +292,7 @@ def _header(run: Run, config: Config, orchestrator: Orchestrator, notes: list[st
         environment=config.environment.id,
         algorithm=config.algorithm.name,
         device=config.experiment.device,
-        mode="eager",
+        mode=assembly.execution_mode(config),
         seed=config.experiment.seed,
         num_envs=config.environment.num_envs,
         total_steps=config.training.total_steps,
@@ -339,7 +339,7 @@ def _summary(config: Config, orchestrator: Orchestrator, status: str) -> dict[st
 def _resolved_yaml(config: Config, orchestrator: Orchestrator) -> str:
     assert orchestrator.collector is not None
     environment = orchestrator.collector.environment
-    facts = {"backend": type(environment).__name__, "mode": "eager", "snapshot": environment.snapshot}
+    facts = {"backend": type(environment).__name__, "mode": assembly.execution_mode(config), "snapshot": environment.snapshot}
     return to_yaml({**to_plain(config), "_resolved": facts})
 
 

@@ -21,7 +21,7 @@ from tests.config.conftest import Complaints, Write
         ("+algorithm.typo=1", "algorithm.typo: unknown key (known: name, learning_rate, "),
         ("++experiment.sed=1", "experiment.sed: unknown key; did you mean 'seed'?"),
         ("trainin.total_steps=1", "trainin: unknown key; did you mean 'training'?"),
-        ("environment.wrappers=[]", "environment.wrappers: unknown key (known: id, num_envs, "),
+        ("environment.zzz=[]", "environment.zzz: unknown key (known: id, num_envs, "),
         ("environment.spec.threshold=1", "environment.spec.threshold: unknown key; did you mean 'return_threshold'?"),
         ("logging.wandb.enable=true", "logging.wandb.enable: unknown key; did you mean 'enabled'?"),
         ("network.actr.hidden_dims=[8]", "network.actr: ppo has no network of this name; did you mean 'actor'?"),

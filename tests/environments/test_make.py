@@ -41,7 +41,9 @@ def test_width_and_rendering_can_be_overridden() -> None:
 def test_a_time_limit_can_be_set_and_is_registered_otherwise() -> None:
     limits = []
     for steps in (None, 12):
-        environment: Any = make_environment(EnvironmentConfig(id="CartPole-v1", num_envs=1, max_episode_steps=steps))
+        environment: Any = make_environment(
+            EnvironmentConfig(id="CartPole-v1", num_envs=1, max_episode_steps=steps, backend="gymnasium")
+        )
         limits.append(environment._envs[0].spec.max_episode_steps)
     assert limits == [500, 12]
 
@@ -76,7 +78,10 @@ def test_the_newest_version_is_the_largest_number(monkeypatch: pytest.MonkeyPatc
     assert str(refused("Thing")).endswith("write Thing-v10")
 
 
-def test_a_missing_package_is_one_line_with_the_command() -> None:
+def test_a_missing_package_is_one_line_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
     problem = refused("LunarLander-v3")
     assert not isinstance(problem, UserError)
     assert "LunarLander-v3 needs a package that is not installed" in str(problem)

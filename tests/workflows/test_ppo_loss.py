@@ -229,14 +229,14 @@ def test_a_breach_of_target_kl_leaves_the_rest_of_the_rollout_without_effect(
 ) -> None:
     run = start(ppo_config(target_kl=1e-6, learning_rate=Schedule.constant(rate), epochs=4, optimizer=part))
     workflow, weights = ppo_of(run), []
-    learn = workflow.learn
+    take_step = workflow._step.eager
 
-    def watched(batch: Any) -> Any:
-        result = learn(batch)
+    def watched(rows: Any) -> Any:
+        result = take_step(rows)
         weights.append([p.detach().clone() for p in (*workflow.actor.parameters(), *workflow.critic.parameters())])
         return result
 
-    monkeypatch.setattr(workflow, "learn", watched)
+    monkeypatch.setattr(workflow._step, "eager", watched)
     if on_device:  # where asking costs, every step is computed and skipped by the optimiser
         monkeypatch.setattr(workflow, "_stopped_on_host", lambda: False)
     workflow.collect(Phase("train"), 16)
@@ -272,7 +272,7 @@ def test_an_adaptive_rate_moves_by_half_and_stays_in_its_range() -> None:
     rate = workflow.scheduled("learning_rate")
 
     def after(kl: float) -> float:
-        workflow._note_divergence(torch.tensor(kl))
+        workflow._note_divergence({"train/approx_kl": torch.tensor(kl)})
         assert float(workflow.optimizer.param_groups[0]["lr"]) == float(rate)
         return float(rate)
 

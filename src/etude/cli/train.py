@@ -23,6 +23,7 @@ def train(
     name: str | None = None,
     group: str | None = None,
     runs: Path | None = None,
+    compile: Annotated[bool | None, Parameter(negative="--no-compile")] = None,
     print_config: bool = False,
     trust: bool = False,
     quiet: Annotated[bool, Parameter(alias="-q")] = False,
@@ -54,6 +55,8 @@ def train(
         A group of runs it belongs to (experiment.group).
     runs
         Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    compile
+        Compile updates, or not, whatever the length of the run (experiment.compile).
     print_config
         Print the complete config and stop; no run is made.
     trust
@@ -72,6 +75,7 @@ def train(
         "experiment.seed": seed,
         "environment.num_envs": num_envs,
         "training.total_steps": total_steps,
+        "experiment.compile": None if compile is None else "on" if compile else "off",
         "experiment.name": None if name is None else quote(name),
         "experiment.group": None if group is None else quote(group),
     }

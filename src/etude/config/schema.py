@@ -32,6 +32,9 @@ class ExperimentConfig:
     """Where networks live: cpu, cuda, cuda:1, mps, or auto (cuda, then mps, then cpu)."""
     threads: PositiveInt | None = None
     """CPU threads for tensor work. More than one pays only for large networks and idle cores. Default: 1."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Run updates compiled (CPU) or as captured CUDA graphs. auto: always on CUDA, and on the CPU for runs long enough to
+    repay half a minute of compiling."""
     deterministic: bool = False
     """Refuse operations whose result can differ between two runs; the run fails where it meets one."""
 

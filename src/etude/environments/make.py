@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium import error
 
 from etude.config.schema import EnvironmentConfig
+from etude.environments import classic
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.vector import VectorEnvironment
 from etude.errors import EtudeError, UserError, did_you_mean
@@ -22,10 +23,24 @@ def make_environment(
 ) -> VectorEnvironment:
     """Build the environment a config describes, or one like it with another width or a way to look at it."""
 
+    count = num_envs or config.num_envs
+    native = None if render_mode or config.workers or config.backend == "gymnasium" else _make_native(config, count)
+    if native is not None:
+        return native
+    if config.backend == "native":
+        raise UserError(f"environment.backend=native: {config.id} has none (or not with these settings); use auto or gymnasium")
+
     def make() -> gymnasium.Env[Any, Any]:
         return _make_one(config, render_mode)
 
-    return GymnasiumVector(make, num_envs or config.num_envs)
+    return GymnasiumVector(make, count)
+
+
+def _make_native(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment | None:
+    """Return many copies in one call, where a task has such a class and it knows the arguments given."""
+    if config.id in classic.TASKS and not config.kwargs:
+        return classic.TASKS[config.id](config.id, num_envs, max_episode_steps=config.max_episode_steps)
+    return None
 
 
 def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:

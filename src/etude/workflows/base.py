@@ -14,6 +14,7 @@ from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from etude.components.optimizers import load_optimizer_state, optimizer_state
+from etude.compute.accelerate import Mode as ExecutionMode
 from etude.config.constraints import PositiveInt
 from etude.config.phases import PhaseType
 from etude.config.schedules import Schedule
@@ -109,6 +110,8 @@ class Context:
     streams: RandomStreams
     components: Components = field(default_factory=Components)
     buffers: Mapping[str, Buffer] = field(default_factory=dict)
+    mode: ExecutionMode = "eager"
+    """How updates run: eager, compiled, or captured as a CUDA graph."""
     collector: Collector | None = None
     """None where a policy is loaded without an environment to train in."""
 
@@ -144,6 +147,11 @@ class Workflow(ABC):
         """Return the curriculum used when the user writes none: collect a rollout (or one step), learn, repeat."""
         collect = {"collect": {"count": getattr(config.algorithm, "rollout_steps", 1)}}
         return [{"name": "train", "hooks": [collect, "update"]}]
+
+    @classmethod
+    def gradient_steps(cls, config: Config) -> int:
+        """Return how many gradient steps the whole run takes, to judge whether compiling pays; 0 if it can't compile."""
+        return 0
 
     @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:

@@ -100,7 +100,7 @@ class Collector:
         return tensor.to(self._device, non_blocking=True)
 
     def _to_environment(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.environment.device)
+        return tensor.to(self.environment.device, copy=True)
 
 
 def _unchanged(tensor: Tensor) -> Tensor:

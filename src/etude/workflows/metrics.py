@@ -41,6 +41,15 @@ class MetricSums:
             self._sums[group] = row
         self._weights[group] = self._weights.get(group, 0) + 1
 
+    def add_row(self, row: Tensor, keys: tuple[str, ...], group: str = "update") -> None:
+        """Add one unit of work whose values are one tensor already."""
+        if group in self._sums:
+            self._sums[group].add_(row)
+        else:
+            self._keys[group] = keys
+            self._sums[group] = row.clone()
+        self._weights[group] = self._weights.get(group, 0) + 1
+
     def drain(self) -> dict[str, float]:
         """Return the mean of each metric since the last call, and begin again."""
         means: dict[str, float] = {}

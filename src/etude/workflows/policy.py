@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+import gymnasium
 from torch import Generator, Tensor, nn
 
 from etude.components.distributions import ActionHead
 from etude.components.networks.encoder import ACTION_MASK
+from etude.components.networks.mlp import HostMLP
 from etude.components.normalizers import ObservationNormalizer
 from etude.environments.vector import Observation
 from etude.workflows.base import ActResult, Mode, State, Workflow
@@ -75,14 +77,21 @@ class ActorPolicy(Policy):
 
     exportable = True
 
-    def __init__(self, normalizer: ObservationNormalizer, actor: nn.Module, head: ActionHead) -> None:
+    def __init__(
+        self,
+        normalizer: ObservationNormalizer,
+        actor: nn.Module,
+        head: ActionHead,
+        observation_space: gymnasium.Space[Any] | None = None,
+    ) -> None:
         self.parts = nn.ModuleDict({"normalizer": normalizer, "actor": actor, "head": head})
         self._normalizer, self._actor, self._head = normalizer, actor, head
+        self._forward = (observation_space and HostMLP.of(actor, observation_space)) or actor
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Return the environment action; extras hold the raw sample and its log-probability."""
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
-        distribution = self._head(self._actor(self._normalizer(observation)), mask)
+        distribution = self._head(self._forward(self._normalizer(observation)), mask)
         sample = distribution.mode() if mode == "mode" else distribution.sample(generator)
         extras = {"sample": sample, "log_prob": distribution.log_prob(sample)}
         return ActResult(self._head.to_environment(sample), state, extras)

@@ -10,6 +10,7 @@ and the learning rate is a tensor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -19,11 +20,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.buffers.base import Batch
-from etude.buffers.rollout import RolloutBuffer, flatten, minibatches, take
+from etude.buffers.rollout import RolloutBuffer, flatten, minibatches
 from etude.components.distributions import GaussianHead, check_mask, make_head
+from etude.components.gradient_step import GradientStep
 from etude.components.networks.encoder import ACTION_MASK
 from etude.components.normalizers import ObservationNormalizer, RewardNormalizer
-from etude.components.optimizers import build_optimizer, clipped_step
+from etude.components.optimizers import build_optimizer
 from etude.components.returns import generalized_advantages
 from etude.config.constraints import (
     Bounds,
@@ -130,6 +132,14 @@ class PPO(Workflow):
         return {"rollout": {"type": "rollout"}}
 
     @classmethod
+    def gradient_steps(cls, config: Config) -> int:
+        """Return rollouts × epochs × minibatches."""
+        settings, num_envs = config.algorithm, config.environment.num_envs
+        rollout = settings.rollout_size(num_envs)
+        per_rollout = settings.epochs * max(1, rollout // settings.minibatch_size(num_envs))
+        return config.training.total_steps // rollout * per_rollout
+
+    @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
         """The actor describes a distribution; the critic is one number."""
         return {"actor": make_head(action_space).size, "critic": 1}
@@ -153,15 +163,22 @@ class PPO(Workflow):
         self.reward_normalizer: RewardNormalizer | None = None
         if environment.normalize_rewards and environment.normalize_observations != "static":
             self.reward_normalizer = RewardNormalizer(context.num_envs, settings.gamma).to(context.device)
-        self._policy = ActorPolicy(self.normalizer, self.actor, self.head)
+        self._policy = ActorPolicy(self.normalizer, self.actor, self.head, context.observation_space)
         rate = self.scheduled("learning_rate")
         critic_rate = self.scheduled("critic_learning_rate") if settings.critic_learning_rate is not None else rate
         actor_parameters = [*self.actor.parameters(), *self.head.parameters()]
         groups = {"actor": (actor_parameters, rate), "critic": (self.critic.parameters(), critic_rate)}
         self.optimizer = build_optimizer(settings.optimizer, groups)
         self._stopped = torch.zeros((), device=context.device)
-        for name in ("clip_range", "value_coef", "entropy_coef"):
-            self.scheduled(name)
+        hyper = {name: self.scheduled(name) for name in ("clip_range", "value_coef", "entropy_coef")}
+        self._step = GradientStep(
+            Objective(self.actor, self.critic, self.head, settings, hyper),
+            self.optimizer,
+            max_grad_norm=settings.max_grad_norm,
+            decide=self._note_divergence if settings.target_kl or settings.adaptive_kl else None,
+            skip=self._stopped if settings.target_kl is not None else None,
+            mode=context.mode,
+        )
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Act as the policy does."""
@@ -181,14 +198,14 @@ class PPO(Workflow):
         size, batch_size = buffer.size, self.settings.minibatch_size(self.context.num_envs)
         batch = self._prepare(buffer.columns)
         self._stopped.zero_()
-        steps = 0
-        for index in minibatches(size, batch_size, self.settings.epochs, self.context.streams["minibatch"]):
+        order = torch.stack([*minibatches(size, batch_size, self.settings.epochs, self.context.streams["minibatch"])])
+        for indices in order.split(math.gcd(len(order), self._step.steps_per_call)):
             if not self._stopped_on_host():
-                self.metrics.add(self.learn(take(batch, index)))
-            steps += 1
+                for row in self._step(batch, indices):
+                    self.metrics.add_row(row, self._step.keys)
         self.metrics.add(self._rollout_metrics(batch), group="rollout")
         buffer.clear()
-        return HookResult(updates=steps)
+        return HookResult(updates=len(order))
 
     @torch.no_grad()
     def _prepare(self, columns: Mapping[str, Any]) -> Batch:
@@ -215,47 +232,11 @@ class PPO(Workflow):
 
     def learn(self, batch: Batch) -> Metrics:
         """Take one gradient step on a minibatch."""
-        settings = self.settings
-        clip = self.scheduled("clip_range")
-        mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
-        distribution = self.head(self.actor(batch["observation"]), mask)
-        advantages = batch["advantages"]
-        if settings.normalize_advantages == "batch":
-            advantages = _standardize(advantages)
+        return self._step.eager(batch)
 
-        log_ratio = distribution.log_prob(batch["sample"]) - batch["log_prob"]
-        ratio = log_ratio.exp()
-        policy_loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
-
-        values = self.critic(batch["observation"]).squeeze(-1)
-        errors = (values - batch["returns"]).square()
-        if settings.clip_value_loss is not None:
-            near = batch["values"] + (values - batch["values"]).clamp(-settings.clip_value_loss, settings.clip_value_loss)
-            errors = torch.maximum(errors, (near - batch["returns"]).square())
-        value_loss = errors.mean()
-        entropy = distribution.entropy().mean()
-        loss = policy_loss + self.scheduled("value_coef") * value_loss - self.scheduled("entropy_coef") * entropy
-
-        # KL(old‖new) ≈ E[(r-1) - log r]: unbiased and never negative (Schulman, "Approximating KL divergence").
-        with torch.no_grad():
-            kl = ((ratio - 1) - log_ratio).mean()
-            clipped = ((ratio - 1).abs() > clip).float().mean()
-        self._note_divergence(kl)
-        self.optimizer.zero_grad(set_to_none=False)
-        loss.backward()
-        norm = clipped_step(self.optimizer, settings.max_grad_norm, self._stopped if settings.target_kl is not None else None)
-        return {
-            "train/loss": loss,
-            "train/policy_loss": policy_loss,
-            "train/value_loss": value_loss,
-            "train/entropy": entropy,
-            "train/approx_kl": kl,
-            "train/clip_fraction": clipped,
-            "train/grad_norm": norm,
-        }
-
-    def _note_divergence(self, kl: Tensor) -> None:
+    def _note_divergence(self, metrics: Mapping[str, Tensor]) -> None:
         """Stop, or change the learning rate, by how far the policy has moved; both on the device."""
+        kl = metrics["train/approx_kl"]
         if self.settings.target_kl is not None:
             self._stopped.copy_(torch.maximum(self._stopped, (kl > 1.5 * self.settings.target_kl).float()))
         if self.settings.adaptive_kl is not None:
@@ -290,6 +271,49 @@ class PPO(Workflow):
     def _by_time(self, values: Tensor, like: Tensor) -> Tensor:
         """(N·T, 1) → (T, N)"""
         return values.reshape(like.shape[1], like.shape[0]).transpose(0, 1)
+
+
+class Objective(nn.Module):
+    """The loss of a minibatch: clipped surrogate, value error and entropy bonus."""
+
+    def __init__(
+        self, actor: nn.Module, critic: nn.Module, head: nn.Module, settings: PPOConfig, hyper: Mapping[str, Tensor]
+    ) -> None:
+        super().__init__()
+        self.actor, self.critic, self.head = actor, critic, head
+        self.settings, self.hyper = settings, dict(hyper)
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss and what to log of it."""
+        settings, clip = self.settings, self.hyper["clip_range"]
+        mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
+        distribution = self.head(self.actor(batch["observation"]), mask)
+        advantages = batch["advantages"]
+        if settings.normalize_advantages == "batch":
+            advantages = _standardize(advantages)
+
+        log_ratio = distribution.log_prob(batch["sample"]) - batch["log_prob"]
+        ratio = log_ratio.exp()
+        policy_loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
+
+        values = self.critic(batch["observation"]).squeeze(-1)
+        errors = (values - batch["returns"]).square()
+        if settings.clip_value_loss is not None:
+            near = batch["values"] + (values - batch["values"]).clamp(-settings.clip_value_loss, settings.clip_value_loss)
+            errors = torch.maximum(errors, (near - batch["returns"]).square())
+        value_loss = errors.mean()
+        entropy = distribution.entropy().mean()
+        loss = policy_loss + self.hyper["value_coef"] * value_loss - self.hyper["entropy_coef"] * entropy
+        # KL(old‖new) ≈ E[(r-1) - log r]: unbiased and never negative (Schulman, "Approximating KL divergence").
+        kl = ((ratio - 1) - log_ratio).detach().mean()
+        clipped = ((ratio - 1).detach().abs() > clip).float().mean()
+        return loss, {
+            "train/policy_loss": policy_loss,
+            "train/value_loss": value_loss,
+            "train/entropy": entropy,
+            "train/approx_kl": kl,
+            "train/clip_fraction": clipped,
+        }
 
 
 def _standardize(values: Tensor) -> Tensor:

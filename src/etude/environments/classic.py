@@ -1,0 +1,253 @@
+"""Classic control for many copies at once, in NumPy: the same tasks as Gymnasium's, transition by transition.
+
+Each copy draws its initial states from a generator of its own, seeded as Gymnasium seeds it, so a trajectory is the same
+as that of Gymnasium's class with the same seed and actions.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.utils.seeding import np_random
+from torch import Tensor
+
+from etude.environments.spaces import observation_specs
+from etude.environments.step_buffers import StepBuffers
+from etude.environments.vector import Observation, Step, VectorEnvironment
+
+Array = np.ndarray
+_PI = math.pi
+
+
+class ClassicVector(VectorEnvironment):
+    """N copies of a task whose state is a few numbers; a task is its dynamics, its observation and its first states."""
+
+    device = torch.device("cpu")
+    snapshot = "exact"
+
+    def __init__(self, name: str, num_envs: int, *, max_episode_steps: int | None = None) -> None:
+        spec = gymnasium.spec(name)
+        reference = gymnasium.make(spec, disable_env_checker=True)
+        self.num_envs = num_envs
+        self.single_observation_space = reference.observation_space
+        self.single_action_space = reference.action_space
+        self.return_threshold = spec.reward_threshold
+        reference.close()
+        self._limit = max_episode_steps or spec.max_episode_steps or 0
+        self._generators: list[np.random.Generator] = []
+        self._state = np.zeros((num_envs, self.state_size))
+        self._age = np.zeros(num_envs, np.int64)
+        self._buffers = [StepBuffers(num_envs, observation_specs(self.single_observation_space)) for _ in range(2)]
+        self._turn = 0
+
+    state_size: int
+
+    @abstractmethod
+    def draw(self, generator: np.random.Generator) -> Array:
+        """Return the state an episode begins in. (state_size,)"""
+
+    @abstractmethod
+    def advance(self, state: Array, action: Array) -> tuple[Array, Array | float, Array]:
+        """Return the next states, the rewards and which states end the task. (N, state_size), (N,), (N,)"""
+
+    def observe(self, state: Array, out: Array) -> None:
+        """Write what the agent sees of each state. (N, ...)"""
+        out[:] = state
+
+    def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
+        """Begin new episodes, copy i with `seeds[i]`."""
+        self._generators = [np_random(seed)[0] for seed in seeds]
+        self._state = np.stack([self.draw(generator) for generator in self._generators])
+        self._age[:] = 0
+        buffers = self._next_buffers()
+        self.observe(self._state, buffers.arrays[""])
+        return buffers.observation, {}
+
+    def step(self, action: Tensor) -> Step:
+        """Act in every copy; one that ends begins its next episode in the same step."""
+        buffers = self._next_buffers()
+        observation = buffers.arrays[""]
+        state, reward, terminated = self.advance(self._state, action.numpy())
+        self._age += 1
+        buffers.reward[:] = reward
+        buffers.terminated[:] = terminated
+        np.greater_equal(self._age, self._limit, out=buffers.truncated)
+        self.observe(state, observation)
+        final_observation = buffers.observation
+        ended = buffers.terminated | buffers.truncated
+        if ended.any():
+            buffers.finals[""][:] = observation
+            final_observation = buffers.final_observation
+            which = np.flatnonzero(ended)
+            state[which] = [self.draw(self._generators[i]) for i in which]
+            self._age[which] = 0
+            self.observe(state, observation)
+        self._state = state
+        return buffers.as_step(final_observation)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return states, ages and generators."""
+        return {
+            "state": torch.from_numpy(self._state.copy()),
+            "age": torch.from_numpy(self._age.copy()),
+            "generators": [generator.bit_generator.state for generator in self._generators],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue every copy where it was."""
+        self._state = state["state"].numpy().copy()
+        self._age[:] = state["age"].numpy()
+        self._generators = [_generator(saved) for saved in state["generators"]]
+
+    def _next_buffers(self) -> StepBuffers:
+        self._turn ^= 1
+        return self._buffers[self._turn]
+
+
+def _generator(saved: dict[str, Any]) -> np.random.Generator:
+    bits = np.random.PCG64()  # what Gymnasium seeds
+    bits.state = saved  # type: ignore[assignment] # as it was read from a generator of this kind
+    return np.random.Generator(bits)
+
+
+class CartPole(ClassicVector):
+    """Balance a pole on a cart (Barto, Sutton and Anderson 1983), with Euler steps of 20 ms."""
+
+    state_size = 4  # position, velocity, angle, angular velocity
+
+    def draw(self, generator: np.random.Generator) -> Array:
+        """Almost upright and almost still."""
+        return generator.uniform(low=-0.05, high=0.05, size=(4,))
+
+    def advance(self, state: Array, action: Array) -> tuple[Array, Array | float, Array]:
+        """Push with 10 N to the left or to the right; it ends beyond 2.4 m or 12°."""
+        x, x_dot, theta, theta_dot = state.T
+        force = np.where(action == 1, 10.0, -10.0)
+        cos, sin = np.cos(theta), np.sin(theta)
+        total, pole = 0.1 + 1.0, 0.1 * 0.5
+        push = (force + pole * np.square(theta_dot) * sin) / total
+        theta_acc = (9.8 * sin - cos * push) / (0.5 * (4.0 / 3.0 - 0.1 * np.square(cos) / total))
+        x_acc = push - pole * theta_acc * cos / total
+        following = np.empty_like(state)
+        following[:, 0] = x + 0.02 * x_dot
+        following[:, 1] = x_dot + 0.02 * x_acc
+        following[:, 2] = theta + 0.02 * theta_dot
+        following[:, 3] = theta_dot + 0.02 * theta_acc
+        limit = 12 * 2 * _PI / 360
+        ended = (np.abs(following[:, 0]) > 2.4) | (np.abs(following[:, 2]) > limit)
+        return following, 1.0, ended
+
+
+class Pendulum(ClassicVector):
+    """Swing a pendulum up with a torque too weak to lift it, and hold it there."""
+
+    state_size = 2  # angle from upright, angular velocity
+
+    def draw(self, generator: np.random.Generator) -> Array:
+        """Anywhere, turning slowly."""
+        high = np.array([_PI, 1.0])
+        return generator.uniform(low=-high, high=high)
+
+    def advance(self, state: Array, action: Array) -> tuple[Array, Array | float, Array]:
+        """One step of 50 ms; it never ends by itself."""
+        angle, speed = state.T
+        torque = np.clip(action, -2.0, 2.0)[:, 0]
+        wrapped = ((angle + _PI) % (2 * _PI)) - _PI
+        cost = wrapped**2 + 0.1 * speed**2 + 0.001 * (torque**2)
+        following = np.empty_like(state)
+        faster = speed + (3 * 10.0 / (2 * 1.0) * np.sin(angle) + 3.0 / (1.0 * 1.0**2) * torque) * 0.05
+        following[:, 1] = np.clip(faster, -8, 8)
+        following[:, 0] = angle + following[:, 1] * 0.05
+        return following, -cost, np.zeros(len(state), np.bool_)
+
+    def observe(self, state: Array, out: Array) -> None:
+        """Cosine and sine of the angle, and the speed."""
+        out[:, 0], out[:, 1], out[:, 2] = np.cos(state[:, 0]), np.sin(state[:, 0]), state[:, 1]
+
+
+class MountainCar(ClassicVector):
+    """Rock a weak car out of a valley (Moore 1990)."""
+
+    state_size = 2  # position, velocity
+
+    def draw(self, generator: np.random.Generator) -> Array:
+        """At rest near the bottom."""
+        return np.array([generator.uniform(low=-0.6, high=-0.4), 0.0])
+
+    def advance(self, state: Array, action: Array) -> tuple[Array, Array | float, Array]:
+        """Push left, not at all, or right; it ends on the right hill."""
+        position, velocity = state.T
+        velocity = velocity + ((action - 1) * 0.001 + np.cos(3 * position) * (-0.0025))
+        velocity = np.clip(velocity, -0.07, 0.07)
+        position = np.clip(position + velocity, -1.2, 0.6)
+        velocity = np.where((position == -1.2) & (velocity < 0), 0.0, velocity)
+        return np.stack([position, velocity], axis=1), -1.0, (position >= 0.5) & (velocity >= 0)
+
+
+class Acrobot(ClassicVector):
+    """Swing the tip of a two-link arm above a line by driving its middle joint (Sutton 1996)."""
+
+    state_size = 4  # two angles, two angular velocities
+
+    def draw(self, generator: np.random.Generator) -> Array:
+        """Hanging, almost still; single precision, as Gymnasium begins."""
+        return generator.uniform(low=-0.1, high=0.1, size=(4,)).astype(np.float32).astype(np.float64)
+
+    def advance(self, state: Array, action: Array) -> tuple[Array, Array | float, Array]:
+        """One Runge-Kutta step of 0.2 s with torque -1, 0 or 1."""
+        torque = action.astype(np.float64) - 1.0
+        step, half = 0.2, 0.2 / 2.0
+        k1 = _acrobot_derivative(state.T, torque)
+        k2 = _acrobot_derivative(state.T + half * k1, torque)
+        k3 = _acrobot_derivative(state.T + half * k2, torque)
+        k4 = _acrobot_derivative(state.T + step * k3, torque)
+        following = (state.T + step / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4)).T.copy()
+        for column in (0, 1):
+            following[:, column] = _wrap(following[:, column])
+        following[:, 2] = np.clip(following[:, 2], -4 * _PI, 4 * _PI)
+        following[:, 3] = np.clip(following[:, 3], -9 * _PI, 9 * _PI)
+        ended = -np.cos(following[:, 0]) - np.cos(following[:, 1] + following[:, 0]) > 1.0
+        return following, np.where(ended, 0.0, -1.0), ended
+
+    def observe(self, state: Array, out: Array) -> None:
+        """Cosine and sine of both angles, and both velocities."""
+        out[:, 0], out[:, 1] = np.cos(state[:, 0]), np.sin(state[:, 0])
+        out[:, 2], out[:, 3] = np.cos(state[:, 1]), np.sin(state[:, 1])
+        out[:, 4:] = state[:, 2:]
+
+
+def _acrobot_derivative(state: Array, torque: Array) -> Array:
+    """The equations of motion with unit masses, lengths and inertias. (4, N) → (4, N)"""
+    theta1, theta2, dtheta1, dtheta2 = state
+    cos2, sin2 = np.cos(theta2), np.sin(theta2)
+    d1 = 0.5**2 + (1.0**2 + 0.5**2 + 2 * 0.5 * cos2) + 1.0 + 1.0
+    d2 = (0.5**2 + 0.5 * cos2) + 1.0
+    phi2 = 0.5 * 9.8 * np.cos(theta1 + theta2 - _PI / 2.0)
+    phi1 = -0.5 * dtheta2**2 * sin2 - 2 * 0.5 * dtheta2 * dtheta1 * sin2 + (0.5 + 1.0) * 9.8 * np.cos(theta1 - _PI / 2) + phi2
+    ddtheta2 = (torque + d2 / d1 * phi1 - 0.5 * dtheta1**2 * sin2 - phi2) / (0.5**2 + 1.0 - d2**2 / d1)
+    ddtheta1 = -(d2 * ddtheta2 + phi1) / d1
+    return np.stack([dtheta1, dtheta2, ddtheta1, ddtheta2])
+
+
+def _wrap(angle: Array) -> Array:
+    """Bring angles back into [-π, π] by whole turns."""
+    while (above := angle > _PI).any():
+        angle = np.where(above, angle - 2 * _PI, angle)
+    while (below := angle < -_PI).any():
+        angle = np.where(below, angle + 2 * _PI, angle)
+    return angle
+
+
+TASKS: dict[str, type[ClassicVector]] = {
+    "CartPole-v0": CartPole,
+    "CartPole-v1": CartPole,
+    "Pendulum-v1": Pendulum,
+    "MountainCar-v0": MountainCar,
+    "Acrobot-v1": Acrobot,
+}

@@ -154,3 +154,15 @@ def test_a_module_that_needs_another_one_says_which(module: str, tmp_path: Path)
     (tmp_path / "needs_another.py").write_text("import a_package_nobody_has\n")
     with pytest.raises(ModuleNotFoundError, match="a_package_nobody_has"):
         make_environment(EnvironmentConfig(id="needs_another:Thing-v0"))
+
+
+def test_the_mujoco_tasks_listed_are_those_there_are_and_they_are_the_default() -> None:
+    pytest.importorskip("mujoco")
+    from etude.environments.gymnasium import GymnasiumVector
+    from etude.environments.make import MUJOCO_TASKS
+    from etude.environments.mujoco_tasks import TASKS
+
+    assert set(TASKS) == MUJOCO_TASKS
+    assert type(make_environment(EnvironmentConfig(id="HalfCheetah-v5", num_envs=2))) is TASKS["HalfCheetah-v5"]
+    own = EnvironmentConfig(id="HalfCheetah-v5", num_envs=2, backend="gymnasium")
+    assert type(make_environment(own)) is GymnasiumVector

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -16,6 +17,15 @@ from etude.environments import classic
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.vector import VectorEnvironment
 from etude.errors import EtudeError, UserError, did_you_mean
+
+# Listed here so that asking costs no import of MuJoCo; a test keeps it equal to what the package has.
+MUJOCO_TASKS = frozenset(
+    f"{name}-v5"
+    for name in (
+        "HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid", "Swimmer", "InvertedPendulum", "InvertedDoublePendulum",
+        "Reacher", "Pusher",
+    )
+)  # fmt: skip
 
 
 def make_environment(
@@ -40,6 +50,12 @@ def _make_native(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment 
     """Return many copies in one call, where a task has such a class and it knows the arguments given."""
     if config.id in classic.TASKS and not config.kwargs:
         return classic.TASKS[config.id](config.id, num_envs, max_episode_steps=config.max_episode_steps)
+    if config.id in MUJOCO_TASKS and importlib.util.find_spec("mujoco") is not None:
+        from etude.environments.mujoco_tasks import TASKS
+
+        task = TASKS[config.id]
+        if task.supports(config.kwargs):
+            return task(num_envs, max_episode_steps=config.max_episode_steps, kwargs=config.kwargs)
     return None
 
 

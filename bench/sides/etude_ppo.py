@@ -1,0 +1,62 @@
+"""Etude's PPO through its own loop, or its collector alone; no run directory, no evaluation, no checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from measurement import NotAvailableError, Point, answer, point, steady, versions
+from tasks import PPOTask, ppo_task
+
+from sides.etude_config import plain, ppo_words
+
+
+def measure(request: dict[str, Any]) -> dict[str, Any]:
+    """Train, or only collect, and time it."""
+    from etude import assembly
+    from etude.config.compose import compose
+    from etude.config.validate import to_plain
+
+    task = ppo_task(request["task"])
+    words = ppo_words(task, compiled=request["compiled"], threads=request["threads"])
+    config = assembly.resolve(compose(f"{task.env_id}:ppo", words=words).config)
+    if request["compiled"] and config.experiment.compile == "off":
+        raise NotAvailableError("compiling needs a C++ compiler (c++, g++ or clang++)")
+    orchestrator = assembly.build(config)
+    assert orchestrator.collector is not None
+    orchestrator.collector.start(orchestrator.workflow.initial_state)
+    points = _train(orchestrator) if task.learns else _collect(orchestrator, task)
+    settings, environment = to_plain(config), orchestrator.collector.environment
+    return {
+        **steady(points, task.warmup_steps),
+        "resolved": {
+            "environment": type(environment).__name__,
+            "physics_threads": getattr(getattr(environment, "simulation", None), "threads", None),
+            **{key: settings["experiment"].get(key) for key in ("device", "threads", "compile")},
+            **{section: plain(settings[section]) for section in ("algorithm", "network")},
+        },
+        "versions": versions("etude", "torch", "gymnasium", "mujoco", "numpy"),
+    }
+
+
+def _train(orchestrator: Any) -> list[Point]:
+    points = [point(0)]
+    points += [point(int(row["env_steps"]), int(row["updates"])) for row in orchestrator.rows()]
+    return points
+
+
+def _collect(orchestrator: Any, task: PPOTask) -> list[Point]:
+    from etude.workflows.base import Phase
+
+    workflow, (buffer,) = orchestrator.workflow, orchestrator.buffers.values()
+    phase = Phase("collect")
+    points = [point(0)]
+    steps = 0
+    while steps < task.total_steps:
+        steps += workflow.collect(phase, task.rollout_steps).env_steps
+        buffer.clear()
+        points.append(point(steps))
+    return points
+
+
+if __name__ == "__main__":
+    answer(measure)

@@ -29,6 +29,10 @@ class ConfigError(UserError):
         super().__init__("\n".join(shown))
 
 
+class EnvironmentFailureError(EtudeError):
+    """An environment broke amid a step; the run is as it was last saved."""
+
+
 class CheckpointError(EtudeError):
     """A checkpoint is damaged, foreign, too new or missing."""
 

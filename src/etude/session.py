@@ -19,7 +19,7 @@ from etude.config.hashing import config_hash
 from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
 from etude.environments.make import make_environment
-from etude.errors import EtudeError, UserError
+from etude.errors import EnvironmentFailureError, EtudeError, UserError
 from etude.orchestration.orchestrator import MONITOR, Orchestrator
 from etude.runs import provenance, trust
 from etude.runs.run import Run
@@ -185,6 +185,10 @@ def _drive(
                 reason = orchestrator.run()
             done = orchestrator.scheduler.is_finished
             status = "interrupted" if reason.startswith("SIG") else "finished" if done else "stopped"
+        except EnvironmentFailureError as error:
+            saved = store.find("last").counters["env_steps"]
+            way_out = f"last saved at {saved:,} environment steps; `etude resume {run.id}` goes on from there"
+            raise EnvironmentFailureError(f"{error}\n{way_out}") from error
         finally:
             if orchestrator.evaluator is not None:
                 orchestrator.evaluator.close()

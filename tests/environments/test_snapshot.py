@@ -51,7 +51,7 @@ def trajectory(environment: VectorEnvironment, moves: list[torch.Tensor]) -> str
 
 
 def make(name: str) -> VectorEnvironment:
-    return make_environment(EnvironmentConfig(id=name, num_envs=2, max_episode_steps=40))
+    return make_environment(EnvironmentConfig(id=name, num_envs=2, max_episode_steps=40, backend="gymnasium"))
 
 
 # ---- exactness ------------------------------------------------------------------------------------------------------

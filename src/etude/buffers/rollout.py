@@ -56,7 +56,7 @@ class RolloutBuffer(Buffer):
         views = self._views.get(self.cursor)
         if views is None:
             views = self._views[self.cursor] = [column[self.cursor] for column in _leaves_like(self.columns, row)]
-        torch._foreach_copy_(views, list(_leaves_like(row, row)))
+        torch._foreach_copy_(views, list(_leaves_like(row, row)))  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
         self.cursor += 1
 
     @property

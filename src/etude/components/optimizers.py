@@ -25,6 +25,8 @@ def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter
     if "fused" in accepted and "fused" not in options:
         options["fused"] = True
     if options.get("fused") and "lr" in accepted:
+        if "capturable" in accepted and any(lr.device.type == "cuda" for _, lr in groups.values()):
+            options.setdefault("capturable", True)  # its step may become part of a CUDA graph
         settings = [{"params": list(p), "lr": lr, "name": name} for name, (p, lr) in groups.items()]
         return cls(settings, **options)
     # Optimisers from elsewhere may not take tensor rates; theirs are written before every step instead.

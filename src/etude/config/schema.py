@@ -64,7 +64,7 @@ class EnvironmentConfig:
     backend: Literal["auto", "gymnasium", "native"] = "auto"
     """native: many copies in one call, for the tasks that have it; gymnasium: its own classes; auto: native where it exists."""
     workers: NonNegativeInt = 0
-    """Processes that step the copies, for environments of a millisecond and more; 0 steps them in this process."""
+    """Processes that step the copies, for environments of 50 µs and more a step; 0 steps them in this process."""
     worker_timeout_s: PositiveFloat = 60.0
     """Give a worker up after this long without an answer."""
     kwargs: dict[str, Any] = field(default_factory=dict)

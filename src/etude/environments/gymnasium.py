@@ -14,6 +14,7 @@ from torch import Tensor
 
 from etude.compute.random_streams import derive_seed
 from etude.environments import snapshot
+from etude.environments.replay import EpisodeLog, is_replayable, renew_world
 from etude.environments.spaces import action_spec, observation_specs
 from etude.environments.step_buffers import StepBuffers
 from etude.environments.vector import Observation, Step, VectorEnvironment
@@ -26,6 +27,8 @@ class GymnasiumVector(VectorEnvironment):
 
     def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> None:
         self.num_envs = num_envs
+        self.copy_at_work: int | None = None
+        """The copy that is being reset, stepped or restored, for whoever reports its failure."""
         self._envs = [_with_own_spaces(make()) for _ in range(num_envs)]
         first = self._envs[0]
         self.single_observation_space = first.observation_space
@@ -35,43 +38,45 @@ class GymnasiumVector(VectorEnvironment):
         self._specs = observation_specs(first.observation_space)
         self._offset = _first_value(first.action_space)
         # Two sets in turn: what a step returned stays valid while the next one is made.
-        self._buffers = [StepBuffers(num_envs, self._specs) for _ in range(2)]
+        self.buffers = [StepBuffers(num_envs, self._specs) for _ in range(2)]
         self._turn = 0
         self._is_dict = "" not in self._specs
+        self._logs = [EpisodeLog(env) for env in self._envs] if is_replayable(first) else []
 
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
         """Begin new episodes, copy i with `seeds[i]`."""
         buffers = self._next_buffers()
-        for index, (env, seed) in enumerate(zip(self._envs, seeds, strict=True)):
-            _seed_spaces(env, seed)
-            observation, _ = env.reset(seed=seed)
-            self._write(buffers.arrays, index, observation)
-        self.snapshot = "exact" if self._is_plain() else "restart"
+        for index, seed in zip(range(self.num_envs), seeds, strict=True):
+            self.copy_at_work = index
+            _seed_spaces(self._envs[index], seed)
+            self._write(buffers.arrays, index, self._begin(index, seed))
+        self.copy_at_work = None
+        if self._is_plain():
+            self.snapshot, self._logs = "exact", []
+        else:
+            self.snapshot = "replay" if self._logs else "restart"
         return buffers.observation, {}
 
     def step(self, action: Tensor) -> Step:
         """Act in every copy; one that ends begins its next episode in the same step."""
         buffers = self._next_buffers()
-        arrays = buffers.arrays
-        ended: list[int] = []
+        arrays, logs = buffers.arrays, self._logs
         for index, (env, one) in enumerate(zip(self._envs, self._to_actions(action), strict=True)):
+            self.copy_at_work = index
+            if logs:
+                logs[index].act(one)
             observation, reward, terminated, truncated, _ = env.step(one)
             if terminated or truncated:
-                ended.append(index)
                 self._write(buffers.finals, index, observation)
-                observation, _ = env.reset()
+                observation = self._begin(index)
+            elif logs:
+                logs[index].observe(observation)
             self._write(arrays, index, observation)
             buffers.reward[index] = reward
             buffers.terminated[index] = terminated
             buffers.truncated[index] = truncated
-        final_observation = buffers.observation
-        if ended:
-            for name, final in buffers.finals.items():
-                ends = final[ended]
-                final[:] = arrays[name]
-                final[ended] = ends
-            final_observation = buffers.final_observation
-        return buffers.as_step(final_observation)
+        self.copy_at_work = None
+        return buffers.as_step(complete_finals(buffers))
 
     def render(self) -> Any:
         """Return a picture of the first copy."""
@@ -89,17 +94,43 @@ class GymnasiumVector(VectorEnvironment):
                 return {"envs": [snapshot.capture(env) for env in self._envs]}
             except snapshot.NotPlainError:  # it was plain when the first episode began, and has grown something else since
                 self.snapshot = "restart"
-        return {}
+        return {"replay": [log.state_dict() for log in self._logs]} if self.snapshot == "replay" else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every copy where it was."""
-        for env, saved in zip(self._envs, state["envs"], strict=True):
-            snapshot.restore(env, saved)
-        self.snapshot = "exact"
+        (kind, copies), *_ = state.items()
+        for index, saved in zip(range(self.num_envs), copies, strict=True):
+            self.load_copy(index, kind, saved)
+
+    def load_copy(self, index: int, kind: str, saved: Any) -> None:
+        """Continue one copy; `kind` is the key of `state_dict` that `saved` comes from."""
+        self.copy_at_work = index
+        if kind == "replay":
+            self._logs = self._logs or [EpisodeLog(env) for env in self._envs]
+            self._logs[index].load_state_dict(saved)
+            self.snapshot = "replay"
+        else:
+            snapshot.restore(self._envs[index], saved)
+            self.snapshot, self._logs = "exact", []
+        self.copy_at_work = None
+
+    def _begin(self, index: int, seed: int | None = None) -> Any:
+        """Begin the next episode of a copy and return its first observation."""
+        env = self._envs[index]
+        renew_world(env)
+        if self._logs:
+            try:
+                self._logs[index].begin(seed)
+            except snapshot.NotPlainError:  # a wrapper has grown something that is not plain
+                self.snapshot, self._logs = "restart", []
+        observation, _ = env.reset(seed=seed)
+        if self._logs:
+            self._logs[index].observe(observation)
+        return observation
 
     def _next_buffers(self) -> StepBuffers:
         self._turn ^= 1
-        return self._buffers[self._turn]
+        return self.buffers[self._turn]
 
     def _write(self, arrays: dict[str, np.ndarray], index: int, observation: Any) -> None:
         if not self._is_dict:
@@ -127,6 +158,18 @@ class GymnasiumVector(VectorEnvironment):
         except snapshot.NotPlainError:
             return False
         return True
+
+
+def complete_finals(buffers: StepBuffers) -> Observation:
+    """Return where the transitions led, filling in the copies that did not end; only what ended was written so far."""
+    ended = np.flatnonzero(buffers.terminated | buffers.truncated)
+    if not ended.size:
+        return buffers.observation
+    for name, final in buffers.finals.items():
+        ends = final[ended]
+        final[:] = buffers.arrays[name]
+        final[ended] = ends
+    return buffers.final_observation
 
 
 def _with_own_spaces(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:

@@ -43,6 +43,10 @@ def make_environment(
     def make() -> gymnasium.Env[Any, Any]:
         return _make_one(config, render_mode)
 
+    if config.workers:
+        from etude.environments.workers import WorkerVector
+
+        return WorkerVector(make, count, workers=config.workers, timeout_s=config.worker_timeout_s)
     return GymnasiumVector(make, count)
 
 

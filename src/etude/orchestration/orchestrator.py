@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from etude.compute.random_streams import RandomStreams
+from etude.errors import EnvironmentFailureError
 from etude.orchestration.callbacks import Callback, Progress
 from etude.orchestration.counters import Cadence, Counters
 from etude.orchestration.evaluator import Evaluator
@@ -135,7 +136,7 @@ class Orchestrator:
                 last_save = self._clock()
             elif self._improved:
                 self.save(policy_only=True)
-            if self._interrupted:
+            if self._interrupted and not self.scheduler.is_finished:
                 # Saved, and nothing else: no row and no evaluation, so that a stop leaves no trace in what follows.
                 self.stop_reason = self.stop_reason or self._interrupted
                 self._end()
@@ -155,7 +156,10 @@ class Orchestrator:
         try:
             return self._run_cycle()
         except BaseException as error:
-            self.stop_reason = f"{type(error).__name__}: {error}"
+            self.stop_reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            if isinstance(error, EnvironmentFailureError):
+                # Buffer, streams and environment stand at different moments now: only the weights are worth saving.
+                self.save(policy_only=True)
             for callback in self.callbacks:
                 callback.on_exception(self._progress(), error)
             self._end()
@@ -251,9 +255,9 @@ class Orchestrator:
             self.elapsed_s = self._clock() - self._origin
             parts: dict[str, Any] = {"policy": self.workflow.policy().state_dict()}
             if not policy_only:
-                parts |= self.state_dict()
                 self._saved_at = self._position()
                 self._done("save")
+                parts |= self.state_dict()
             metadata = {"phase": self.scheduler.current_phase.name, "metrics": self.last_evaluation, "best": self.best}
             path = self._write_checkpoint(parts, self.counters.as_dict(), metadata, best=self._improved)
             self._improved = False

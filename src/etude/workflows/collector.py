@@ -10,6 +10,7 @@ from torch import Tensor
 
 from etude.buffers.base import Buffer
 from etude.compute.random_streams import RandomStreams, derive_seed
+from etude.environments.replay import ReplayError
 from etude.environments.vector import Observation, VectorEnvironment, map_observation
 from etude.workflows.base import ActResult, State
 from etude.workflows.episodes import EpisodeStatistics
@@ -80,18 +81,27 @@ class Collector:
         """Continue every episode; where the environment can't, begin new ones and say so."""
         self.episodes.load_state_dict(state["episodes"])
         self._restarts = state["restarts"]
-        if not state["environment"]:
+        if not self._continue_environment(state["environment"]):
             self._restarts += 1
             self._observation, _ = self.environment.reset(self._seeds("env/restart", self._restarts))
             self._is_first = torch.ones_like(state["is_first"]).to(self.environment.device)
             self.episodes.restart()
             self._state = initial_state(self.environment.num_envs)
-            return "this environment's state can't be captured: new episodes begin, unlike in a run never stopped"
-        self.environment.load_state_dict(state["environment"])
+            return "this environment's state can't be brought back: new episodes begin, unlike in a run never stopped"
         self._observation = map_observation(self._to_environment, state["observation"])
         self._is_first = self._to_environment(state["is_first"])
         self._state = state["state"]
         return None
+
+    def _continue_environment(self, saved: dict[str, Any]) -> bool:
+        """Restore the environment if its state was captured and still leads where it did."""
+        if not saved:
+            return False
+        try:
+            self.environment.load_state_dict(saved)
+        except ReplayError:
+            return False
+        return True
 
     def _seeds(self, *purpose: object) -> list[int]:
         return [derive_seed(self._streams.root, *purpose, i) for i in range(self.environment.num_envs)]

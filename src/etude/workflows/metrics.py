@@ -44,7 +44,7 @@ class MetricSums:
     def add_row(self, row: Tensor, keys: tuple[str, ...], group: str = "update") -> None:
         """Add one unit of work whose values are one tensor already."""
         if group in self._sums:
-            self._sums[group].add_(row)
+            self._sums[group] = self._sums[group].to(row.device).add_(row)
         else:
             self._keys[group] = keys
             self._sums[group] = row.clone()

@@ -20,6 +20,7 @@ from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
 from etude.environments.make import make_environment
 from etude.errors import EnvironmentFailureError, EtudeError, UserError
+from etude.orchestration.inspection import Profile, bottleneck, watch_for_nan
 from etude.orchestration.orchestrator import MONITOR, Orchestrator
 from etude.runs import provenance, trust
 from etude.runs.run import Run
@@ -50,10 +51,19 @@ def train(
     quiet: bool = False,
     command: Sequence[str] = (),
     stream: Any = None,
+    debug: bool = False,
+    profile: int = 0,
 ) -> Outcome:
-    """Start a new run and train it to its end. Everything that can be wrong with the request is found before it exists."""
+    """Start a new run and train it to its end. Everything that can be wrong with the request is found before it exists.
+
+    `debug` checks every module's output and every gradient; `profile` writes a trace of so many cycles.
+    """
     config = assembly.resolve(composition.config)
     orchestrator = assembly.build(config)
+    if debug:
+        watch_for_nan(orchestrator)
+    if profile:
+        orchestrator.add_callback(Profile(profile))
     _check_sinks(config)
     assert orchestrator.collector is not None
     orchestrator.collector.start(orchestrator.workflow.initial_state)
@@ -199,6 +209,9 @@ def _drive(
         group.flush()
         if run.metrics_path.exists():
             write_csv(run.metrics_path, run.csv_path)
+        hint = bottleneck(orchestrator, assembly.execution_mode(config))
+        if hint is not None:
+            console.message(hint)
         console.finish(_outcome(run, orchestrator, status, reason))
         return Outcome(run, status, reason)
 

@@ -23,6 +23,8 @@ def train(
     name: str | None = None,
     group: str | None = None,
     runs: Path | None = None,
+    debug: bool = False,
+    profile: int = 0,
     compile: Annotated[bool | None, Parameter(negative="--no-compile")] = None,
     print_config: bool = False,
     trust: bool = False,
@@ -55,6 +57,10 @@ def train(
         A group of runs it belongs to (experiment.group).
     runs
         Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    debug
+        Fail fast: one process, eager, every output and gradient checked for NaN; the run goes to ./debug.
+    profile
+        Profile so many cycles; logs/trace.json and logs/profile.txt in the run hold the result.
     compile
         Compile updates, or not, whatever the length of the run (experiment.compile).
     print_config
@@ -79,6 +85,11 @@ def train(
         "experiment.name": None if name is None else quote(name),
         "experiment.group": None if group is None else quote(group),
     }
+    if debug or debugger_attached():
+        if not debug:
+            print("a debugger is attached: one process, nothing compiled", file=sys.stderr)
+        flags |= {"experiment.compile": "off", "environment.workers": 0}
+        runs = runs or (Path("debug") if debug else None)
     words += [f"{key}={value}" for key, value in flags.items() if value is not None]
     base, allow_imports = None, True
     if from_run is not None:
@@ -93,8 +104,15 @@ def train(
         return 0
     from etude import session
 
-    outcome = session.train(composition, root=runs_root(runs), quiet=quiet, command=sys.argv)
+    outcome = session.train(composition, root=runs_root(runs), quiet=quiet, command=sys.argv, debug=debug, profile=profile)
     return exit_code(outcome.status)
+
+
+def debugger_attached() -> bool:
+    """Whether somebody steps through this process: pdb, debugpy, or a tool of sys.monitoring."""
+    monitored = hasattr(sys, "monitoring") and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) is not None
+    traced = sys.gettrace() is not None and "coverage" not in sys.modules
+    return traced or "debugpy" in sys.modules or monitored
 
 
 def exit_code(status: str) -> int:

@@ -76,7 +76,7 @@ class GradientStep:
     def _compiled(self, batch: Mapping[str, Any], indices: Tensor) -> Tensor:
         if self._compiled_step is None:
             self._state = _adam_state(self.objective, self.optimizer)
-            self._compiled_step = torch.compile(self._pure_steps, dynamic=False, fullgraph=True)
+            self._compiled_step = torch.compile(self._pure_steps, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
         with torch.no_grad():
             return self._compiled_step(self._state, batch, indices)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import sys
 
 import torch
 
@@ -36,3 +38,12 @@ def set_up(threads: int, deterministic: bool) -> None:
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(deterministic)
+
+
+def memory_metrics() -> dict[str, float]:
+    """Return the most memory this process has held, and the GPU's, in MiB."""
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    metrics = {"system/memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        metrics["system/gpu_memory_mib"] = torch.cuda.max_memory_allocated() / 2**20
+    return metrics

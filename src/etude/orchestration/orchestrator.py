@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from etude.compute.devices import memory_metrics
 from etude.compute.random_streams import RandomStreams
 from etude.errors import EnvironmentFailureError
 from etude.orchestration.callbacks import Callback, Progress
@@ -96,6 +97,7 @@ class Orchestrator:
             "save": Cadence(cadences.save_updates),
         }
         self._watches_cycles = any(type(callback).on_cycle is not Callback.on_cycle for callback in self.callbacks)
+        self._extra_callbacks: tuple[Callback, ...] = ()
         self._interrupted: str | None = None
         self._evaluation: dict[str, float] = {}  # since the last row
         self._improved = False
@@ -106,6 +108,11 @@ class Orchestrator:
     def attach(self, *, sink: RowSink, write_checkpoint: CheckpointWriter, run_dir: Path) -> None:
         """Say where rows and checkpoints go."""
         self._sink, self._write_checkpoint, self._run_dir = sink, write_checkpoint, run_dir
+
+    def add_callback(self, callback: Callback) -> None:
+        """Let one more callback watch; its state is not part of checkpoints."""
+        self._extra_callbacks = (*self._extra_callbacks, callback)
+        self._watches_cycles = self._watches_cycles or type(callback).on_cycle is not Callback.on_cycle
 
     # ---- the loop -----------------------------------------------------------------------------------------------------------
 
@@ -122,7 +129,7 @@ class Orchestrator:
         self._marks = deque([(self.counters.env_steps, self.elapsed_s)], maxlen=ROWS_OF_SPEED)
         self.timings = {}
         self._started = last_save = self._clock()
-        for callback in self.callbacks:
+        for callback in (*self.callbacks, *self._extra_callbacks):
             callback.on_start(self._progress())
         if self.counters.cycles == 0 and self._saved_at is None:
             self.save()
@@ -160,7 +167,7 @@ class Orchestrator:
             if isinstance(error, EnvironmentFailureError):
                 # Buffer, streams and environment stand at different moments now: only the weights are worth saving.
                 self.save(policy_only=True)
-            for callback in self.callbacks:
+            for callback in (*self.callbacks, *self._extra_callbacks):
                 callback.on_exception(self._progress(), error)
             self._end()
             raise
@@ -217,7 +224,7 @@ class Orchestrator:
         self._done("evaluate")
         if self.evaluator is None:
             return
-        for callback in self.callbacks:
+        for callback in (*self.callbacks, *self._extra_callbacks):
             callback.on_evaluation_start(self._progress())
         with self._timed("evaluate"):
             metrics = self.evaluator.evaluate(self.workflow.policy(), self.counters.env_steps, self.counters.updates)
@@ -238,7 +245,7 @@ class Orchestrator:
             if self.collector is not None:
                 row |= self.collector.episodes.read()
             row |= self._evaluation
-            row |= self._time_metrics()
+            row |= self._time_metrics() | memory_metrics()
             self._evaluation = {}
             if self._sink is not None:
                 self._sink.write([row])
@@ -261,16 +268,16 @@ class Orchestrator:
             metadata = {"phase": self.scheduler.current_phase.name, "metrics": self.last_evaluation, "best": self.best}
             path = self._write_checkpoint(parts, self.counters.as_dict(), metadata, best=self._improved)
             self._improved = False
-        for callback in self.callbacks:
+        for callback in (*self.callbacks, *self._extra_callbacks):
             callback.on_checkpoint(self._progress(), path)
 
     def _end(self) -> None:
         self.elapsed_s = self._clock() - self._origin
-        for callback in self.callbacks:
+        for callback in (*self.callbacks, *self._extra_callbacks):
             callback.on_end(self._progress(), self.stop_reason or "")
 
     def _ask(self, event: Callable[[Callback], str | None]) -> None:
-        for callback in self.callbacks:
+        for callback in (*self.callbacks, *self._extra_callbacks):
             reason = event(callback)
             if reason and self.stop_reason is None:
                 self.stop_reason = reason

@@ -1,0 +1,84 @@
+"""Ways to look closer: --debug, --profile, --no-compile, the bottleneck line, memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etude.cli import run as etude
+from etude.cli.train import debugger_attached
+from etude.runs.run import Run
+from etude.telemetry.jsonl import read_rows
+
+TINY = ("CartPole-v1:ppo", "training.total_steps=1500", "algorithm.epochs=2", "evaluation.episodes=1", "-q")
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_debug_names_the_module_and_the_step_where_a_nan_appears(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from etude.workflows.ppo import PPO
+
+    original = PPO._prepare
+    calls = 0
+
+    def poisoned(self: PPO, columns: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            with torch.no_grad():
+                self.actor.layers[2].weight[0, 0] = float("nan")  # type: ignore[index, union-attr]
+        return original(self, columns)
+
+    monkeypatch.setattr(PPO, "_prepare", poisoned)
+    assert etude(["train", *TINY, "--debug"]) == 1
+    shown = capsys.readouterr().err
+    assert "NaN in the output of actor.layers.2 (Linear), its input was not; at 768 environment steps" in shown
+    assert not Path("runs").exists()
+    assert Run.resolve("@last", Path("debug")).status == "failed"
+
+
+def test_debug_trains_to_the_end_when_nothing_is_wrong() -> None:
+    assert etude(["train", *TINY, "--debug", "--compile"]) == 0
+    assert "mode: eager" in Run.resolve("@last", Path("debug")).resolved_path.read_text()
+
+
+def test_profile_writes_a_trace_and_a_table() -> None:
+    assert etude(["train", *TINY, "--profile", "2"]) == 0
+    logs = Run.resolve("@last", Path("runs")).logs
+    assert "aten::" in (logs / "profile.txt").read_text()
+    assert (logs / "trace.json").stat().st_size > 1000
+
+
+def test_profiling_changes_nothing_about_the_run() -> None:
+    from tests.runs_compared import assert_same_run
+
+    etude(["train", *TINY, "--profile", "2"])
+    etude(["train", *TINY])
+    one, other = Run.list(Path("runs"))
+    assert_same_run(one, other)
+
+
+def test_a_debugger_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+    import types
+
+    assert not debugger_attached()
+    monkeypatch.setitem(sys.modules, "debugpy", types.ModuleType("debugpy"))
+    assert debugger_attached()
+
+
+def test_every_row_says_how_much_memory_is_held_and_it_does_not_grow() -> None:
+    assert etude(["train", "CartPole-v1:ppo", "training.total_steps=30000", "algorithm.epochs=1", "-q"]) == 0
+    rows = read_rows(Run.resolve("@last", Path("runs")).metrics_path)
+    memory = [row["system/memory_mib"] for row in rows]
+    steps = rows[-1]["env_steps"] - rows[len(rows) // 2]["env_steps"]
+    assert (memory[-1] - memory[len(rows) // 2]) / (steps / 10_000) < 1.0, "more than 1 MiB for every 10,000 steps"

@@ -110,7 +110,8 @@ def train(
 
 def debugger_attached() -> bool:
     """Whether somebody steps through this process: pdb, debugpy, or a tool of sys.monitoring."""
-    monitored = hasattr(sys, "monitoring") and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) is not None
+    monitoring = getattr(sys, "monitoring", None)  # Python 3.12 and later
+    monitored = monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
     traced = sys.gettrace() is not None and "coverage" not in sys.modules
     return traced or "debugpy" in sys.modules or monitored
 

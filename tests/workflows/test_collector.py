@@ -72,7 +72,7 @@ def test_an_environment_that_cannot_be_continued_begins_anew_and_says_so() -> No
     for index in (5, 6):
         resumed = assembly.build(config, environment=walk())
         (note,) = resumed.load_state_dict(saved)
-        assert "can't be captured" in note
+        assert "can't be brought back" in note
         assert resumed.collector is not None
         resumed.workflow.collect(PHASE, 1)
         row = {key: value[index] for key, value in resumed.buffers["rollout"].columns.items()}

@@ -74,6 +74,7 @@ def train(
         resolved_yaml=_resolved_yaml(config, orchestrator),
         group=config.experiment.group,
         tags=config.experiment.tags,
+        facts=_facts(config),
     )
     provenance.capture(run.path, cwd=Path.cwd(), command=list(command), ignore=[root])
     trust.sign(run.path)
@@ -334,13 +335,23 @@ def _outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> 
     )
 
 
+def _facts(config: Config) -> dict[str, Any]:
+    return {
+        "environment": config.environment.id,
+        "algorithm": config.algorithm.name,
+        "seed": config.experiment.seed,
+        "total_steps": config.training.total_steps,
+        "config_hash": config_hash(config),
+        # Equal for runs that differ in nothing but the seed: what belongs together in statistics.
+        "setup_hash": config_hash(config, with_seed=False),
+    }
+
+
 def _summary(config: Config, orchestrator: Orchestrator, status: str) -> dict[str, Any]:
     rate = orchestrator.counters.env_steps / orchestrator.elapsed_s if orchestrator.elapsed_s else None
     return {
         "version": 1,
-        "environment": config.environment.id,
-        "algorithm": config.algorithm.name,
-        "seed": config.experiment.seed,
+        **_facts(config),
         "status": status,
         "stop_reason": orchestrator.stop_reason,
         "counters": orchestrator.counters.as_dict(),
@@ -349,7 +360,6 @@ def _summary(config: Config, orchestrator: Orchestrator, status: str) -> dict[st
         "best": {"metric": MONITOR, "value": orchestrator.best},
         "last_evaluation": orchestrator.last_evaluation,
         "evaluation_mode": list(assembly.evaluation_modes(config)),
-        "config_hash": config_hash(config),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,8 +47,12 @@ class Run(RunLayout):
         resolved_yaml: str,
         group: str | None = None,
         tags: Sequence[str] = (),
+        facts: Mapping[str, object] | None = None,
     ) -> Run:
-        """Make a new run directory under `root`, with what was asked and what it resolved to."""
+        """Make a new run directory under `root`, with what was asked and what it resolved to.
+
+        `facts` go into ``run.json``: what a list of runs shows without opening any config.
+        """
         now = datetime.now(UTC)
         safe_name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_LONGEST_NAME].strip("-.") or "run"
         try:
@@ -67,6 +71,7 @@ class Run(RunLayout):
                 **this_process(),
                 "group": group,
                 "tags": list(tags),
+                **(facts or {}),
             }
             # Last: a folder without run.json is not a run yet.
             write_json_atomic(run.record_path, record)

@@ -1,23 +1,92 @@
-"""Etude from Python."""
+"""Etude from Python: one object trains, stops, goes on, is measured and read."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
 import etude
-from etude.telemetry.jsonl import read_rows
+from etude.errors import UserError
+from tests.runs_compared import assert_same_run
+
+SMALL = ("CartPole-v1:ppo", "training.total_steps=3000", "algorithm.epochs=1", "evaluation.episodes=2")
+
+
+def test_a_loop_that_is_left_and_entered_again_gives_the_run_that_was_never_left(tmp_path: Path) -> None:
+    whole = etude.start(*SMALL, runs=tmp_path / "whole")
+    seen = [dict(row) for row in whole]
+    assert whole.status == "finished"
+    assert [row["env_steps"] for row in seen] == [row["env_steps"] for row in whole.rows]
+
+    parted = etude.start(*SMALL, runs=tmp_path / "parted")
+    for row in parted:
+        if row["env_steps"] > 1000:
+            break
+    assert parted.status == "interrupted"
+    assert parted.record["stop_reason"] == "stopped by the caller"
+    for _ in parted:
+        pass
+    assert parted.status == "finished"
+    assert_same_run(whole, parted)
+
+
+def test_a_loop_left_at_the_last_row_is_a_finished_run(tmp_path: Path) -> None:
+    run = etude.start(*SMALL, runs=tmp_path)
+    for row in run:
+        if row["env_steps"] >= 3000:
+            break
+    assert run.status == "finished"
+    assert run.summary["last_evaluation"]["eval/episodes"] == 2
+
+
+def test_another_thread_can_stop_a_run(tmp_path: Path) -> None:
+    run = etude.start(*SMALL, "training.total_steps=10_000_000", runs=tmp_path)
+    first = threading.Event()
+
+    def stop_soon() -> None:
+        first.wait(60)
+        run.stop()
+
+    thread = threading.Thread(target=stop_soon)
+    thread.start()
+    for _ in run:
+        first.set()
+    thread.join()
+    assert run.status == "interrupted"
+    assert run.checkpoints().newest_whole().counters["env_steps"] < 10_000_000
+
+
+def test_an_error_in_the_loop_leaves_a_saved_run(tmp_path: Path) -> None:
+    run = etude.start(*SMALL, runs=tmp_path)
+
+    def loop() -> None:
+        for _ in run:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    assert run.status == "interrupted"
+    assert run.resume().status == "finished"
 
 
 def test_train_resume_evaluate_and_read_metrics_without_the_command_line(tmp_path: Path) -> None:
     run = etude.train("CartPole-v1:ppo", "training.total_steps=1000", "algorithm.epochs=1", runs=tmp_path)
     assert run.status == "finished"
+    with pytest.raises(UserError, match=r"is finished \(1,000 environment steps\)"):
+        next(iter(run))
     assert etude.resume(run, "training.total_steps=1500").summary["counters"]["env_steps"] == 1504
-    assert read_rows(run.metrics_path)[-1]["env_steps"] == 1504
-    result = etude.evaluate("@last", episodes=5, runs=tmp_path)
-    assert len(result.returns) == 5
-    policy, environment = etude.load_policy(run, num_envs=3)
+    assert run.rows[-1]["env_steps"] == 1504
+    steps, returns = run.metric("eval/return_mean")
+    assert len(steps) == len(returns) > 1
+    assert run.config.algorithm.epochs == 1
+    again = etude.open_run("@last", runs=tmp_path)
+    assert again.path == run.path
+    assert (again.evaluate(5).returns == etude.evaluate("@last", episodes=5, runs=tmp_path).returns).all()
+    policy, environment = again.policy(num_envs=3)
     assert policy.exportable
     assert environment.num_envs == 3
 

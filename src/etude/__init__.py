@@ -2,8 +2,10 @@
 
     import etude
 
-    run = etude.train("CartPole-v1:ppo", "experiment.seed=3")
-    policy, environment = etude.load_policy(run)
+    run = etude.start("CartPole-v1:ppo", "experiment.seed=3")
+    for row in run:
+        print(row["env_steps"], row.get("eval/return_mean"))
+    policy, environment = run.policy()
 
 Everything heavy is imported on first use.
 """
@@ -15,19 +17,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from etude.api import evaluate, load_policy, make_environment, resume, train
-    from etude.runs.run import Run
+    from etude.api import Run, evaluate, load_policy, make_environment, open_run, resume, start, train
 
-__all__ = ["Run", "evaluate", "load_policy", "make_environment", "resume", "train"]
+__all__ = ["Run", "evaluate", "load_policy", "make_environment", "open_run", "resume", "start", "train"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'etude' has no attribute '{name}'")
-    if name == "Run":
-        from etude.runs.run import Run
-
-        return Run
     from etude import api
 
     return getattr(api, name)

@@ -1,56 +1,136 @@
-"""Etude from Python: the command line's verbs as functions, with the same config and the same runs."""
+"""Etude from Python: the command line's verbs, with the same config and the same runs.
+
+run = etude.start("CartPole-v1:ppo", "training.total_steps=50000")
+for row in run:
+    if row.get("eval/return_mean", 0) > 400:
+        break                      # saved and stopped; another `for row in run` goes on
+run.evaluate(100)
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from etude import assembly, session
 from etude.compute.random_streams import derive_seed
 from etude.config.compose import compose
+from etude.config.schema import Config, EnvironmentConfig
 from etude.environments.make import make_environment as _make
 from etude.environments.vector import VectorEnvironment
 from etude.orchestration.evaluator import MAX_ENVS, EvaluationResult, evaluate_episodes
-from etude.runs.run import Run
+from etude.runs import run as stored
+from etude.runs.run_selection import select_run
+from etude.telemetry.jsonl import read_rows
+from etude.telemetry.names import Row
 from etude.workflows.policy import Policy
+
+
+class Run(stored.Run):
+    """A run that can be trained, stopped, continued, measured and read: one object for its whole life."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._prepared: session.Training | None = None
+        self._training: session.Training | None = None
+
+    def __iter__(self) -> Iterator[Row]:
+        """Train, a row of metrics at a time, from where the run stands; leaving the loop saves it and stops."""
+        yield from self._sitting(quiet=True)
+
+    def resume(self, *words: str, quiet: bool = True) -> Run:
+        """Train to the end from where the run stands; words change settings from here on."""
+        for _ in self._sitting(words, quiet=quiet):
+            pass
+        return self
+
+    def stop(self) -> None:
+        """Ask a run that trains in another thread to save itself and stop; in a loop, `break` does it."""
+        if self._training is not None:
+            self._training.stop()
+
+    def _sitting(self, words: Sequence[str] = (), *, quiet: bool) -> Iterator[Row]:
+        training, self._prepared = self._prepared, None
+        if training is None or words:
+            training = session.reopen(self, words=words, quiet=quiet)
+        self._training = training
+        try:
+            yield from training
+        finally:
+            self._training = None
+
+    def evaluate(self, episodes: int = 100, *, checkpoint: str = "last", seed: int = 0) -> EvaluationResult:
+        """Measure the policy on fresh episodes, as `etude evaluate` does."""
+        policy, environment, config, _ = session.load_policy(self, checkpoint, num_envs=min(episodes, MAX_ENVS))
+        (mode, *_) = assembly.evaluation_modes(config)
+        purpose = derive_seed(config.experiment.seed, session.EVALUATION_SEEDS, seed)
+        return evaluate_episodes(policy, environment, episodes, mode=mode, seed=purpose, device=config.experiment.device)
+
+    def policy(self, checkpoint: str = "last", *, num_envs: int | None = None) -> tuple[Policy, VectorEnvironment]:
+        """Return the policy and an environment like the one it was trained in."""
+        policy, environment, _, _ = session.load_policy(self, checkpoint, num_envs=num_envs)
+        return policy, environment
+
+    @property
+    def config(self) -> Config:
+        """Every setting of the run."""
+        return session.load_config(self)
+
+    @property
+    def rows(self) -> list[Row]:
+        """Every row of metrics so far."""
+        return read_rows(self.metrics_path) if self.metrics_path.exists() else []
+
+    def metric(self, name: str, against: str = "env_steps") -> tuple[list[float], list[float]]:
+        """Return (x, y) of one metric, such as eval/return_mean, for a plot."""
+        points = [(row[against], row[name]) for row in self.rows if name in row and against in row]
+        return [x for x, _ in points], [y for _, y in points]
+
+
+def start(
+    spec: str | None = None, *words: str, config: Path | str | None = None, runs: Path | str = "runs", quiet: bool = True
+) -> Run:
+    """Begin a run of `ENV:ALGO` with `key=value` words, as `etude train` does; iterate it, or `resume` it, to train."""
+    composition = compose(spec, file=None if config is None else Path(config), words=words)
+    training = session.start(composition, root=Path(runs), quiet=quiet)
+    run = Run(training.run.path)
+    run._prepared = training
+    return run
 
 
 def train(
     spec: str | None = None, *words: str, config: Path | str | None = None, runs: Path | str = "runs", quiet: bool = True
 ) -> Run:
-    """Train `ENV:ALGO` with `key=value` words, as `etude train` does, and return the finished run."""
-    composition = compose(spec, file=None if config is None else Path(config), words=words)
-    return session.train(composition, root=Path(runs), quiet=quiet).run
+    """Begin a run and train it to its end."""
+    return start(spec, *words, config=config, runs=runs, quiet=quiet).resume()
 
 
-def resume(run: Run | str, *words: str, runs: Path | str = "runs", quiet: bool = True) -> Run:
+def open_run(run: stored.Run | str, *, runs: Path | str = "runs") -> Run:
+    """Return a run by @last, @best, its id, a unique prefix of it, or its path."""
+    found = run if isinstance(run, stored.Run) else select_run(run, Path(runs)).run
+    return found if isinstance(found, Run) else Run(found.path)
+
+
+def resume(run: stored.Run | str, *words: str, runs: Path | str = "runs", quiet: bool = True) -> Run:
     """Continue a run exactly where it stopped; words change settings from here on."""
-    found = run if isinstance(run, Run) else Run.resolve(run, Path(runs))
-    return session.resume(found, words=words, quiet=quiet).run
+    return open_run(run, runs=runs).resume(*words, quiet=quiet)
 
 
 def load_policy(
-    run: Run | str, checkpoint: str = "last", *, runs: Path | str = "runs", num_envs: int | None = None
+    run: stored.Run | str, checkpoint: str = "last", *, runs: Path | str = "runs", num_envs: int | None = None
 ) -> tuple[Policy, VectorEnvironment]:
     """Return a run's policy and an environment like the one it was trained in."""
-    found = run if isinstance(run, Run) else Run.resolve(run, Path(runs))
-    policy, environment, _, _ = session.load_policy(found, checkpoint, num_envs=num_envs)
-    return policy, environment
+    return open_run(run, runs=runs).policy(checkpoint, num_envs=num_envs)
 
 
 def evaluate(
-    run: Run | str, episodes: int = 100, *, checkpoint: str = "last", seed: int = 0, runs: Path | str = "runs"
+    run: stored.Run | str, episodes: int = 100, *, checkpoint: str = "last", seed: int = 0, runs: Path | str = "runs"
 ) -> EvaluationResult:
     """Measure a run's policy on fresh episodes, as `etude evaluate` does."""
-    found = run if isinstance(run, Run) else Run.resolve(run, Path(runs))
-    policy, environment, config, _ = session.load_policy(found, checkpoint, num_envs=min(episodes, MAX_ENVS))
-    (mode, *_) = assembly.evaluation_modes(config)
-    purpose = derive_seed(config.experiment.seed, session.EVALUATION_SEEDS, seed)
-    return evaluate_episodes(policy, environment, episodes, mode=mode, seed=purpose, device=config.experiment.device)
+    return open_run(run, runs=runs).evaluate(episodes, checkpoint=checkpoint, seed=seed)
 
 
 def make_environment(name: str, num_envs: int = 1, *, render_mode: str | None = None, **kwargs: Any) -> VectorEnvironment:
     """Return `num_envs` copies of an environment, in the form workflows see it."""
-    from etude.config.schema import EnvironmentConfig
-
     return _make(EnvironmentConfig(id=name, num_envs=num_envs, kwargs=kwargs), render_mode=render_mode)

@@ -66,13 +66,14 @@ def remarks(config: Config) -> list[str]:
 
 def build(config: Config, *, environment: VectorEnvironment | None = None) -> Orchestrator:
     """Build the loop of a resolved config, ready to run or to load a checkpoint; fails before anything is written."""
-    set_up(config.experiment.threads or 1, config.experiment.deterministic)
-    seed_global_generators(config.experiment.seed)
-    device = torch.device(config.experiment.device)
+    experiment = config.experiment
+    device = torch.device(experiment.device)
+    set_up(experiment.threads or 1, experiment.deterministic, device=device, memory_fraction=experiment.memory_fraction)
+    seed_global_generators(experiment.seed)
     workflow_class = _workflow_class(config)
     phases = _phases(config, workflow_class)
     environment = environment or make_environment(config.environment)
-    streams = RandomStreams(config.experiment.seed, device)
+    streams = RandomStreams(experiment.seed, device)
     collector = Collector(environment, streams, device)
     stores = {name: buffers.resolve(o.type).build(o, config, name) for name, o in config.buffers.items()}
     workflow = build_workflow(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -11,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
-from etude import assembly
+from etude import assembly, run_facts
+from etude.compute.devices import out_of_memory
 from etude.config.compose import Composition, check, compose
 from etude.config.hashing import config_hash
 from etude.config.schema import Config
@@ -21,11 +24,12 @@ from etude.config.validate import to_plain, to_yaml
 from etude.environments.make import make_environment
 from etude.errors import EnvironmentFailureError, EtudeError, UserError
 from etude.orchestration.inspection import Profile, bottleneck, watch_for_nan
-from etude.orchestration.orchestrator import MONITOR, Orchestrator
+from etude.orchestration.orchestrator import LEFT, CheckpointWriter, Orchestrator, Row
 from etude.runs import provenance, trust
+from etude.runs.checkpoint import CheckpointStore
 from etude.runs.run import Run
 from etude.runs.saved_checkpoint import Checkpoint
-from etude.telemetry.console import Console, RunHeader, RunOutcome
+from etude.telemetry.console import Console
 from etude.telemetry.jsonl import JsonlSink, read_rows, rewind, write_csv
 from etude.telemetry.run_log import tee_to
 from etude.telemetry.sinks import Sink, SinkGroup
@@ -44,7 +48,82 @@ class Outcome:
     reason: str
 
 
-def train(
+class Training:
+    """One sitting of a run. Iterate it to train, a row of metrics at a time; leaving the loop saves the run and stops it."""
+
+    def __init__(
+        self,
+        run: Run,
+        config: Config,
+        orchestrator: Orchestrator,
+        *,
+        quiet: bool,
+        notes: list[str],
+        stream: Any,
+        past: Sequence[Mapping[str, float]] = (),
+        held: ExitStack | None = None,
+    ) -> None:
+        self.run, self.config, self.orchestrator = run, config, orchestrator
+        self.outcome: Outcome | None = None
+        self._quiet, self._notes, self._stream, self._past = quiet, notes, stream, past
+        self._held = held
+
+    def finish(self) -> Outcome:
+        """Train to the end, or until something asks to stop."""
+        for _ in self:
+            pass
+        assert self.outcome is not None
+        return self.outcome
+
+    def stop(self, reason: str = LEFT) -> None:
+        """Ask the run to save itself and stop at the end of its cycle; from any thread."""
+        self.orchestrator.interrupt(reason)
+
+    def __iter__(self) -> Iterator[Row]:
+        run, config, orchestrator = self.run, self.config, self.orchestrator
+        with ExitStack() as stack:
+            stack.enter_context(run.lock() if self._held is None else self._held)
+            log = stack.enter_context(tee_to(run.log_path))
+            console = Console(self._stream, quiet=self._quiet or not config.logging.terminal, log=log.line)
+            stack.callback(console.close)
+            run.update_status(status="running")
+            rows = JsonlSink(run.metrics_path)
+            resumed_at = orchestrator.counters.env_steps if self._past else None
+            sinks: list[Sink] = [rows, console, *_optional_sinks(config, run, resumed_at)]
+            group = SinkGroup(sinks, on_alert=lambda text: console.message(text, error=True))
+            stack.callback(group.close)
+            store = run.checkpoints(config.checkpoint.keep)
+            save = _checkpoint_writer(run, store, rows, config, orchestrator)
+            orchestrator.attach(sink=group, write_checkpoint=save, run_dir=run.path)
+            console.start(run_facts.header(run, config, orchestrator, self._notes), past=self._past)
+            status = "failed"
+            try:
+                with _signals(orchestrator), contextlib.suppress(GeneratorExit):
+                    yield from orchestrator.rows()
+                done = orchestrator.scheduler.is_finished
+                status = "finished" if done else "interrupted" if orchestrator.was_interrupted else "stopped"
+            except EnvironmentFailureError as error:
+                saved = store.find("last").counters["env_steps"]
+                way_out = f"last saved at {saved:,} environment steps; `etude resume {run.id}` goes on from there"
+                raise EnvironmentFailureError(f"{error}\n{way_out}") from error
+            except torch.OutOfMemoryError as error:
+                raise EtudeError(f"{out_of_memory(error)}; `etude resume {run.id}` goes on from the last save") from error
+            finally:
+                orchestrator.close()
+                run.update_status(status=status, stop_reason=orchestrator.stop_reason)
+                run.write_summary(run_facts.summary(config, orchestrator, status))
+            group.flush()
+            if run.metrics_path.exists():
+                write_csv(run.metrics_path, run.csv_path)
+            hint = bottleneck(orchestrator, assembly.execution_mode(config))
+            if hint is not None:
+                console.message(hint)
+            reason = orchestrator.stop_reason or ""
+            self.outcome = Outcome(run, status, reason)
+            console.finish(run_facts.outcome(run, orchestrator, status, reason))
+
+
+def start(
     composition: Composition,
     *,
     root: Path,
@@ -53,8 +132,8 @@ def train(
     stream: Any = None,
     debug: bool = False,
     profile: int = 0,
-) -> Outcome:
-    """Start a new run and train it to its end. Everything that can be wrong with the request is found before it exists.
+) -> Training:
+    """Begin a new run. Everything that can be wrong with the request is found before it exists.
 
     `debug` checks every module's output and every gradient; `profile` writes a trace of so many cycles.
     """
@@ -71,18 +150,18 @@ def train(
         root,
         name=f"{config.experiment.name}-s{config.experiment.seed}",
         config_yaml=to_yaml(composition.asked),
-        resolved_yaml=_resolved_yaml(config, orchestrator),
+        resolved_yaml=run_facts.resolved_yaml(config, orchestrator),
         group=config.experiment.group,
         tags=config.experiment.tags,
-        facts=_facts(config),
+        facts=run_facts.facts(config),
     )
     provenance.capture(run.path, cwd=Path.cwd(), command=list(command), ignore=[root])
     trust.sign(run.path)
     notes = [*(f"read as: {note}" for note in composition.notes), *assembly.remarks(config)]
-    return _drive(run, config, orchestrator, quiet=quiet, notes=notes, past=[], stream=stream)
+    return Training(run, config, orchestrator, quiet=quiet, notes=notes, stream=stream)
 
 
-def resume(
+def reopen(
     run: Run,
     *,
     words: Sequence[str] = (),
@@ -90,9 +169,10 @@ def resume(
     trusted: bool = False,
     quiet: bool = False,
     stream: Any = None,
-) -> Outcome:
-    """Continue a run from its newest whole checkpoint (or the one named), to the same end."""
-    with run.lock():
+) -> Training:
+    """Make ready to continue a run from its newest whole checkpoint (or the one named), to the same end."""
+    with ExitStack() as held:
+        held.enter_context(run.lock())
         before = load_config(run, trusted=trusted)
         config = before
         if words:
@@ -120,7 +200,17 @@ def resume(
             if moved:
                 notes.append(f"{moved} rows logged after that checkpoint were moved to logs/superseded.jsonl")
         past = read_rows(run.metrics_path) if run.metrics_path.exists() else []
-        return _drive(run, config, orchestrator, quiet=quiet, notes=notes, past=past, stream=stream, locked=True)
+        return Training(run, config, orchestrator, quiet=quiet, notes=notes, stream=stream, past=past, held=held.pop_all())
+
+
+def train(composition: Composition, **options: Any) -> Outcome:
+    """Start a new run and train it to its end; the options are those of `start`."""
+    return start(composition, **options).finish()
+
+
+def resume(run: Run, **options: Any) -> Outcome:
+    """Continue a run to its end; the options are those of `reopen`."""
+    return reopen(run, **options).finish()
 
 
 def load_config(run: Run, *, trusted: bool = False) -> Config:
@@ -151,70 +241,21 @@ def config_changes(before: Config, after: Config) -> list[str]:
     return [f"{key}: {old.get(key)} → {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
 
 
-def _drive(
-    run: Run,
-    config: Config,
-    orchestrator: Orchestrator,
-    *,
-    quiet: bool,
-    notes: list[str],
-    past: Sequence[Mapping[str, float]],
-    stream: Any,
-    locked: bool = False,
-) -> Outcome:
-    with ExitStack() as stack:
-        if not locked:
-            stack.enter_context(run.lock())
-        log = stack.enter_context(tee_to(run.log_path))
-        console = Console(stream, quiet=quiet or not config.logging.terminal, log=log.line)
-        stack.callback(console.close)
-        run.update_status(status="running")
-        rows = JsonlSink(run.metrics_path)
-        resumed_at = orchestrator.counters.env_steps if past else None
-        sinks: list[Sink] = [rows, console, *_optional_sinks(config, run, resumed_at)]
-        group = SinkGroup(sinks, on_alert=lambda text: console.message(text, error=True))
-        stack.callback(group.close)
-        store = run.checkpoints(config.checkpoint.keep)
-        facts = {
-            "workflow": config.algorithm.name,
-            "config_hash": config_hash(config),
-            "fingerprint": provenance.fingerprint(),
-        }
+def _checkpoint_writer(
+    run: Run, store: CheckpointStore, rows: JsonlSink, config: Config, orchestrator: Orchestrator
+) -> CheckpointWriter:
+    facts = {"workflow": config.algorithm.name, "config_hash": config_hash(config), "fingerprint": provenance.fingerprint()}
 
-        def write_checkpoint(parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path:
-            metadata = {**metadata, **facts, "metrics_offset": rows.sync()}
-            path = store.save(parts, counters=counters, metadata=metadata, best=best).path
-            if "shared" in parts:
-                write_csv(run.metrics_path, run.csv_path)
-            return path
-
-        orchestrator.attach(sink=group, write_checkpoint=write_checkpoint, run_dir=run.path)
-        console.start(_header(run, config, orchestrator, notes), past=past)
-        status = "failed"
-        try:
-            with _signals(orchestrator):
-                reason = orchestrator.run()
-            done = orchestrator.scheduler.is_finished
-            status = "interrupted" if reason.startswith("SIG") else "finished" if done else "stopped"
-        except EnvironmentFailureError as error:
-            saved = store.find("last").counters["env_steps"]
-            way_out = f"last saved at {saved:,} environment steps; `etude resume {run.id}` goes on from there"
-            raise EnvironmentFailureError(f"{error}\n{way_out}") from error
-        finally:
-            if orchestrator.evaluator is not None:
-                orchestrator.evaluator.close()
-            if orchestrator.collector is not None:
-                orchestrator.collector.environment.close()
-            run.update_status(status=status, stop_reason=orchestrator.stop_reason)
-            run.write_summary(_summary(config, orchestrator, status))
-        group.flush()
-        if run.metrics_path.exists():
+    def write(parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path:
+        metadata = {**metadata, **facts, "metrics_offset": rows.sync()}
+        path = store.save(parts, counters=counters, metadata=metadata, best=best).path
+        # The list of runs shows how far a living run has come.
+        run.write_summary(run_facts.summary(config, orchestrator, "running"))
+        if "shared" in parts:
             write_csv(run.metrics_path, run.csv_path)
-        hint = bottleneck(orchestrator, assembly.execution_mode(config))
-        if hint is not None:
-            console.message(hint)
-        console.finish(_outcome(run, orchestrator, status, reason))
-        return Outcome(run, status, reason)
+        return path
+
+    return write
 
 
 def _load(orchestrator: Orchestrator, found: Checkpoint, config: Config) -> list[str]:
@@ -240,7 +281,7 @@ def _record_changes(run: Run, config: Config, orchestrator: Orchestrator, change
     own = trust.is_own(run.path)
     with (run.logs / "changes.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({**orchestrator.counters.as_dict(), "changes": changes}, ensure_ascii=False) + "\n")
-    write_text_atomic(run.resolved_path, _resolved_yaml(config, orchestrator))
+    write_text_atomic(run.resolved_path, run_facts.resolved_yaml(config, orchestrator))
     if own:
         trust.sign(run.path)
 
@@ -299,75 +340,6 @@ def _optional_sinks(config: Config, run: Run, resumed_at: int | None) -> list[Si
             )
         )
     return sinks
-
-
-def _header(run: Run, config: Config, orchestrator: Orchestrator, notes: list[str]) -> RunHeader:
-    if orchestrator.counters.env_steps:
-        notes = [*notes, f"continues at {orchestrator.counters.env_steps:,} environment steps"]
-    return RunHeader(
-        run_id=run.id,
-        run_dir=run.path,
-        environment=config.environment.id,
-        algorithm=config.algorithm.name,
-        device=config.experiment.device,
-        mode=assembly.execution_mode(config),
-        seed=config.experiment.seed,
-        num_envs=config.environment.num_envs,
-        total_steps=config.training.total_steps,
-        phases=[phase.name for phase in orchestrator.scheduler.phases],
-        notes=notes,
-    )
-
-
-def _outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> RunOutcome:
-    again = f"etude resume {run.id}"
-    more = f"{again} training.total_steps={2 * orchestrator.scheduler.total_steps}"
-    return RunOutcome(
-        status=status,  # type: ignore[arg-type] # one of the four words
-        reason=reason,
-        run_id=run.id,
-        run_dir=run.path,
-        best=orchestrator.best,
-        last_eval=orchestrator.last_evaluation.get(MONITOR),
-        elapsed_s=orchestrator.elapsed_s,
-        env_steps=orchestrator.counters.env_steps,
-        next_commands=[again] if status in ("interrupted", "stopped") else [f"etude evaluate {run.id} --episodes 100", more],
-    )
-
-
-def _facts(config: Config) -> dict[str, Any]:
-    return {
-        "environment": config.environment.id,
-        "algorithm": config.algorithm.name,
-        "seed": config.experiment.seed,
-        "total_steps": config.training.total_steps,
-        "config_hash": config_hash(config),
-        # Equal for runs that differ in nothing but the seed: what belongs together in statistics.
-        "setup_hash": config_hash(config, with_seed=False),
-    }
-
-
-def _summary(config: Config, orchestrator: Orchestrator, status: str) -> dict[str, Any]:
-    rate = orchestrator.counters.env_steps / orchestrator.elapsed_s if orchestrator.elapsed_s else None
-    return {
-        "version": 1,
-        **_facts(config),
-        "status": status,
-        "stop_reason": orchestrator.stop_reason,
-        "counters": orchestrator.counters.as_dict(),
-        "elapsed_s": orchestrator.elapsed_s,
-        "steps_per_second": rate,
-        "best": {"metric": MONITOR, "value": orchestrator.best},
-        "last_evaluation": orchestrator.last_evaluation,
-        "evaluation_mode": list(assembly.evaluation_modes(config)),
-    }
-
-
-def _resolved_yaml(config: Config, orchestrator: Orchestrator) -> str:
-    assert orchestrator.collector is not None
-    environment = orchestrator.collector.environment
-    facts = {"backend": type(environment).__name__, "mode": assembly.execution_mode(config), "snapshot": environment.snapshot}
-    return to_yaml({**to_plain(config), "_resolved": facts})
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

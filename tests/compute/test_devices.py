@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from etude.compute.devices import pick_device, set_up
+from etude.compute.devices import out_of_memory, pick_device, set_up
 from etude.errors import UserError
 
 
@@ -47,3 +47,16 @@ def test_threads_and_determinism_are_set(monkeypatch: pytest.MonkeyPatch) -> Non
     set_up(1, deterministic=False)
     assert torch.get_num_threads() == 1
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_each_process_takes_its_device_from_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert pick_device("cpu, cpu").type == "cpu"
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(UserError, match="names 2 devices, and this is process 2"):
+        pick_device("cpu,cpu")
+
+
+def test_running_out_of_memory_names_the_settings_that_help() -> None:
+    said = out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has ..."))
+    assert said.startswith("CUDA out of memory; lower environment.num_envs, algorithm.batch_size")

@@ -12,7 +12,17 @@ from etude.errors import UserError
 
 
 def pick_device(wanted: str) -> torch.device:
-    """Return the device that `wanted` names; auto takes cuda, then mps, then cpu."""
+    """Return the device that `wanted` names; auto takes cuda, then mps, then cpu.
+
+    Of a list, such as cuda:0,cuda:2, each process of a machine takes the one at its LOCAL_RANK.
+    """
+    if "," in wanted:
+        listed, rank = [name.strip() for name in wanted.split(",")], int(os.environ.get("LOCAL_RANK", "0"))
+        if rank >= len(listed):
+            raise UserError(
+                f"experiment.device={wanted}: names {len(listed)} devices, and this is process {rank} of the machine"
+            )
+        return pick_device(listed[rank])
     if wanted == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -32,12 +42,25 @@ def pick_device(wanted: str) -> torch.device:
     return device
 
 
-def set_up(threads: int, deterministic: bool) -> None:
-    """Fix thread counts and, if asked, make non-deterministic operations an error."""
+def set_up(
+    threads: int, deterministic: bool, *, device: torch.device | None = None, memory_fraction: float | None = None
+) -> None:
+    """Fix thread counts and, if asked, a cap on GPU memory and that non-deterministic operations are errors."""
     torch.set_num_threads(threads)
+    if memory_fraction is not None and device is not None and device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(memory_fraction, device)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(deterministic)
+
+
+def out_of_memory(error: torch.OutOfMemoryError) -> str:
+    """Return what happened and which settings need less memory."""
+    said = str(error).partition(". ")[0]
+    return (
+        f"{said}; lower environment.num_envs, algorithm.batch_size or the networks' sizes, keep buffers on the CPU, "
+        "or raise experiment.memory_fraction if it is set"
+    )
 
 
 def memory_metrics() -> dict[str, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from etude.config.constraints import Component, NonNegativeInt, PositiveFloat, PositiveInt
+from etude.config.constraints import Bounds, Component, NonNegativeInt, PositiveFloat, PositiveInt
 
 SCHEMA_VERSION = 1
 
@@ -29,7 +29,10 @@ class ExperimentConfig:
     seed: NonNegativeInt = 1
     """The root of every random stream: initial weights, actions, minibatches, environments, evaluation."""
     device: str = "auto"
-    """Where networks live: cpu, cuda, cuda:1, mps, or auto (cuda, then mps, then cpu)."""
+    """Where networks live: cpu, cuda, cuda:1, mps, or auto (cuda, then mps, then cpu). Of a list, such as cuda:0,cuda:1,
+    each process takes the one at its LOCAL_RANK."""
+    memory_fraction: Annotated[float, Bounds(low=0, high=1, low_open=True)] | None = None
+    """The share of the GPU's memory this run may take, for GPUs that are shared. Default: no limit, and only what is needed."""
     threads: PositiveInt | None = None
     """CPU threads for tensor work. More than one pays only for large networks and idle cores. Default: 1."""
     compile: Literal["auto", "on", "off"] = "auto"

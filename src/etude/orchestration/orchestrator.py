@@ -22,6 +22,7 @@ from etude.workflows.collector import Collector
 
 MONITOR = "eval/return_mean"
 ROWS_OF_SPEED = 20
+LEFT = "stopped by the caller"
 Row = dict[str, float]
 
 
@@ -123,7 +124,7 @@ class Orchestrator:
         return self.stop_reason or ""
 
     def rows(self) -> Iterator[Row]:
-        """Train, yielding each row of metrics as it is logged: `for row in orchestrator.rows()`."""
+        """Train, yielding each row of metrics as it is logged; whoever leaves the loop leaves a saved run."""
         self.stop_reason = self._interrupted = None
         self._origin = self._clock() - self.elapsed_s
         self._marks = deque([(self.counters.env_steps, self.elapsed_s)], maxlen=ROWS_OF_SPEED)
@@ -136,7 +137,10 @@ class Orchestrator:
         while self.stop_reason is None and self._guarded_cycle():
             row = self._boundary_row()
             if row is not None:
-                yield row
+                try:
+                    yield row
+                except GeneratorExit:
+                    self.interrupt(LEFT)
             overdue = self._save_seconds is not None and self._clock() - last_save >= self._save_seconds
             if overdue or self._is_due("save") or self._interrupted:
                 self.save()
@@ -150,14 +154,28 @@ class Orchestrator:
                 return
         self.stop_reason = self.stop_reason or "the budget is spent"
         row = self._final_row()
-        if row is not None:
-            yield row
-        self.save()
-        self._end()
+        try:
+            if row is not None and not self._interrupted:
+                yield row
+        finally:
+            self.save()
+            self._end()
 
     def interrupt(self, reason: str) -> None:
         """Ask the loop to save and stop at the next cycle boundary; safe to call from a signal handler."""
         self._interrupted = reason
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether the last training ended because it was asked to, from outside."""
+        return self._interrupted is not None
+
+    def close(self) -> None:
+        """Close the environments, those of evaluations too."""
+        if self.evaluator is not None:
+            self.evaluator.close()
+        if self.collector is not None:
+            self.collector.environment.close()
 
     def _guarded_cycle(self) -> bool:
         try:

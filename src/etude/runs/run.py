@@ -110,7 +110,7 @@ class Run(RunLayout):
     @property
     def record(self) -> dict[str, Any]:
         """What ``run.json`` says now."""
-        record = _read_json_object(self.record_path)
+        record = read_json_object(self.record_path)
         if record is None:
             raise UserError(f"{self.path}: not a run directory (no run.json)")
         if not isinstance(record.get("version"), int):
@@ -137,7 +137,7 @@ class Run(RunLayout):
     @property
     def summary(self) -> dict[str, Any]:
         """The results so far, from ``summary.json``; empty when there are none yet."""
-        return _read_json_object(self.summary_path) or {}
+        return read_json_object(self.summary_path) or {}
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Replace ``summary.json``; NaN and infinities become null."""
@@ -174,7 +174,7 @@ def _folders(root: Path) -> Iterator[Path]:
         raise UserError(f"runs directory {root}: {error.strerror or error}") from error
 
 
-def _read_json_object(path: Path) -> dict[str, Any] | None:
+def read_json_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file, None without the file; UserError when it holds anything else."""
     try:
         with open(path, "rb") as file:

@@ -1,0 +1,162 @@
+"""From a run directory to one row of the index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from etude.errors import UserError
+from etude.runs.indexed_run import MONITOR, IndexedRun
+from etude.runs.last_metrics import last_metrics
+from etude.runs.process import is_alive
+from etude.runs.run import Run, read_json_object
+
+_MAX_CONFIG = 2**20
+# Far more than any config has. YAML can name a part of itself again and again, so that a small file grows without end.
+_MOST_VALUES = 20_000
+_OWNER = ("pid", "pid_started", "host")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A folder of the runs directory as the index knows it: a run, or why it could not be read as one."""
+
+    folder: str
+    stamp: str
+    """What its files looked like when they were read; empty when they should be read again in any case."""
+    run: IndexedRun | None
+    owner: Mapping[str, object] = field(default_factory=dict)
+    """The process that wrote it last."""
+    problems: tuple[str, ...] = ()
+
+    def now(self) -> IndexedRun | None:
+        """The run as it stands this moment: whether its process lives can't be remembered, only looked up."""
+        if self.run is not None and self.run.status == "running" and not is_alive(self.owner):
+            return replace(self.run, status="crashed")
+        return self.run
+
+
+def read_entry(path: Path, stamp: str) -> Entry:
+    """Read the run directory at `path`; what is damaged in it is left out and said in `problems`."""
+    run = Run(path)
+    try:
+        record = run.record
+    except UserError as error:
+        return Entry(path.name, stamp, None, problems=(str(error),))
+    problems: list[str] = []
+    summary = _json(run.summary_path, problems)
+    config = _config(run.resolved_path, problems)
+    counters, best = _object(summary.get("counters")), _object(summary.get("best"))
+    # The rows are at least as new as the summary, which is written when a sitting ends.
+    values = {**_object(summary.get("last_evaluation")), **last_metrics(run.metrics_path)}
+    metrics = {name: value for name, value in values.items() if "/" in name and _number(value) is not None}
+    if record.get("status") == "running" or not summary:
+        best = {"metric": MONITOR, "value": values["eval/return_best"]} if "eval/return_best" in values else best
+        counters = {**counters, **values}
+    tags = record.get("tags")
+    cleaned = _object(record.get("cleaned"))
+    indexed = IndexedRun(
+        id=run.id,
+        path=path,
+        name=_text(record.get("name")),
+        group=_text(record.get("group")),
+        tags=tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else (),
+        # Runs made before run.json held these facts have them in their config.
+        environment=_text(record.get("environment")) or _text(config.get("environment.id")),
+        algorithm=_text(record.get("algorithm")) or _text(config.get("algorithm.name")),
+        seed=_whole(config.get("experiment.seed", record.get("seed"))),
+        status=str(record.get("status")),
+        created=_text(record.get("created")),
+        env_steps=_whole(counters.get("env_steps")),
+        # A resume may have raised the budget; the resolved config is what counts now.
+        total_steps=_whole(config.get("training.total_steps", record.get("total_steps"))),
+        elapsed_s=max(metrics.get("time/elapsed_s", 0.0), _finite(summary.get("elapsed_s")) or 0.0) or None,
+        best=_finite(best.get("value")),
+        best_metric=_text(best.get("metric")),
+        metrics=metrics,
+        config=config,
+        config_hash=_text(summary.get("config_hash")) or _text(record.get("config_hash")),
+        setup_hash=_text(summary.get("setup_hash")) or _text(record.get("setup_hash")),
+        commit=_commit(path),
+        cleaned=_text(cleaned.get("at")),
+    )
+    return Entry(run.id, stamp, indexed, {key: record.get(key) for key in _OWNER}, tuple(problems))
+
+
+def _json(path: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        return read_json_object(path) or {}
+    except UserError as error:
+        problems.append(str(error))
+        return {}
+
+
+def _commit(run_directory: Path) -> str | None:
+    try:
+        git = read_json_object(run_directory / "provenance" / "git.json")
+    except UserError:  # null: not made in a repository
+        return None
+    return _text((git or {}).get("commit"))
+
+
+def _config(path: Path, problems: list[str]) -> dict[str, Any]:
+    import yaml  # here: most listings find every run in the index and need no YAML at all
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        with open(path, "rb") as file:
+            data = yaml.load(file.read(_MAX_CONFIG), loader)
+        flat: dict[str, Any] = {}
+        _flatten(data if isinstance(data, dict) else {}, "", flat, [_MOST_VALUES])
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        problems.append(f"{path} is damaged: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+        return {}
+    return flat
+
+
+def _flatten(data: dict[Any, Any], prefix: str, flat: dict[str, Any], room: list[int]) -> None:
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and value:
+            _flatten(value, f"{name}.", flat, room)
+        else:
+            flat[name] = _plain(value, room)
+
+
+def _plain(value: Any, room: list[int]) -> Any:
+    room[0] -= 1
+    if room[0] < 0:
+        raise ValueError(f"more than {_MOST_VALUES} values")
+    if isinstance(value, list):
+        return [_plain(item, room) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item, room) for key, item in value.items()}
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _finite(value: object) -> float | None:
+    number = _number(value)
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _whole(value: object) -> int | None:
+    number = _finite(value)
+    # Beyond 64 bits no real count lies, and SQLite holds none.
+    return int(number) if number is not None and abs(number) < 2**63 else None

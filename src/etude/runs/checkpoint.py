@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from etude.errors import CheckpointError, UserError, did_you_mean
+from etude.errors import CheckpointError, UserError
 from etude.runs.atomic import LEFTOVER_SUFFIX, fsync_directory, read_link, replace_link
+from etude.runs.checkpoint_selection import best_name, checkpoint_folders, choose_checkpoint, sequence_of
 from etude.runs.manifest import MANIFEST_NAME, Manifest
 from etude.runs.part_files import write_file, write_parts
 from etude.runs.saved_checkpoint import Checkpoint
@@ -20,18 +20,18 @@ from etude.runs.state_tree import TreeEncoder
 
 __all__ = ["Checkpoint", "CheckpointStore"]
 
-_NAME = re.compile(r"(\d{6,})-\d+-\d+")
 _SAVING, _DELETING = ".saving-", ".deleting-"
 
 
 class CheckpointStore:
     """A folder of checkpoints that keeps the newest `keep` full ones, and always `last` and `best`."""
 
-    def __init__(self, directory: Path, keep: int) -> None:
+    def __init__(self, directory: Path, keep: int, *, why_empty: str | None = None) -> None:
         if keep < 1:
             raise UserError(f"checkpoints to keep={keep}: must be at least 1")
         self.directory = directory
         self.keep = keep
+        self._why_empty = why_empty
 
     def save(
         self,
@@ -53,7 +53,7 @@ class CheckpointStore:
         described, tensors = TreeEncoder().encode("metadata", dict(metadata))
         if tensors:
             raise TypeError(f"metadata {next(iter(tensors))}: a tensor can't be stored in a manifest")
-        sequence = max((_sequence(path) for path in self._folders()), default=-1) + 1
+        sequence = max((sequence_of(path) for path in checkpoint_folders(self.directory)), default=-1) + 1
         name = f"{sequence:06d}-{counters['env_steps']}-{counters['updates']}"
         kind = "full" if set(parts) - {"policy"} else "policy"
         temporary = self.directory / f"{_SAVING}{name}"
@@ -83,38 +83,26 @@ class CheckpointStore:
     def list(self) -> list[Checkpoint]:
         """Every checkpoint, oldest first; one that can't be read has ``kind="damaged"`` and says why."""
         found = []
-        for path in self._folders():
+        for path in checkpoint_folders(self.directory):
             try:
                 found.append(Checkpoint.open(path))
             except CheckpointError as error:
-                blank = Checkpoint(path, path.name, _sequence(path), "damaged", {}, {}, "", False, damage=str(error))
+                blank = Checkpoint(path, path.name, sequence_of(path), "damaged", {}, {}, "", False, damage=str(error))
                 found.append(blank)
         found.sort(key=lambda checkpoint: checkpoint.sequence)
-        best = self._best_name(found)
+        best = best_name(self.directory, found)
         return [replace(checkpoint, is_best=checkpoint.name == best) for checkpoint in found]
 
     def find(self, selector: str) -> Checkpoint:
         """Find a checkpoint by ``last``, ``best``, its sequence, its env_steps or its folder's name."""
-        found = self.list()
-        full = [checkpoint for checkpoint in found if checkpoint.kind == "full"]
-        if selector in ("last", "latest"):
-            matches = full
-        elif selector == "best":
-            matches = [checkpoint for checkpoint in found if checkpoint.is_best]
-        else:
-            matches = _matching(selector, found)
-        if matches:
-            # Two saves at the same env_steps: the newer, and rather one that training can continue from.
-            return max(matches, key=lambda checkpoint: (checkpoint.kind == "full", checkpoint.sequence))
-        names = [checkpoint.name for checkpoint in found]
-        shown = ", ".join(names[-8:]) or "no checkpoints"
-        hint = did_you_mean(selector, ["last", "latest", "best", *names])
-        raise UserError(f"checkpoint '{selector}' not found in {self.directory}, which has {shown}{hint}")
+        return choose_checkpoint(selector, self.list(), self.directory, self._why_empty)
 
     def newest_whole(self) -> Checkpoint:
         """The newest checkpoint to continue from, verified; a damaged one is an error that offers the one before."""
         candidates = [checkpoint for checkpoint in reversed(self.list()) if checkpoint.kind != "policy"]
         if not candidates:
+            if self._why_empty:
+                raise UserError(f"{self.directory} has no checkpoint to continue from: {self._why_empty}")
             raise CheckpointError(f"{self.directory} has no checkpoint to continue from")
         try:
             candidates[0].verify()
@@ -128,29 +116,14 @@ class CheckpointStore:
         The link decides which one is best. A manifest is never rewritten: its `is_best` says what was so when it was
         saved, and only counts where there is no link.
         """
-        if checkpoint.name not in [path.name for path in self._folders()]:
+        if checkpoint.name not in [path.name for path in checkpoint_folders(self.directory)]:
             raise UserError(f"checkpoint {checkpoint.name} is not in {self.directory}")
         replace_link(self.directory / "best", checkpoint.name)
-
-    def _folders(self) -> list[Path]:
-        try:
-            entries = list(self.directory.iterdir())
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise CheckpointError(f"{self.directory}: {error.strerror or error}") from error
-        return [path for path in entries if _NAME.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
-
-    def _best_name(self, found: list[Checkpoint]) -> str | None:
-        linked = read_link(self.directory / "best")
-        if any(checkpoint.name == linked for checkpoint in found):
-            return linked
-        return max((checkpoint.name for checkpoint in found if checkpoint.is_best), default=None)
 
     def _thin_out(self, newest: str) -> None:
         found = self.list()
         full = [checkpoint.name for checkpoint in found if checkpoint.kind == "full"]
-        kept = {newest, *full[-self.keep :], read_link(self.directory / "last"), self._best_name(found)}
+        kept = {newest, *full[-self.keep :], read_link(self.directory / "last"), best_name(self.directory, found)}
         for checkpoint in found:
             # What can't be read stays: it may be a newer format's, and a person should decide.
             if checkpoint.name not in kept and checkpoint.kind != "damaged":
@@ -167,22 +140,6 @@ class CheckpointStore:
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name.startswith(".") and path.name.endswith(LEFTOVER_SUFFIX):
                 path.unlink(missing_ok=True)
-
-
-def _sequence(path: Path) -> int:
-    return int(path.name.split("-")[0])
-
-
-def _matching(selector: str, found: list[Checkpoint]) -> list[Checkpoint]:
-    if not (selector.isascii() and selector.isdigit()):
-        return [checkpoint for checkpoint in found if checkpoint.name == selector]
-    # As printed (000004) it is a sequence; any other number is env_steps first, because that is what plots show.
-    number = selector.lstrip("0") or "0"
-    return (
-        [checkpoint for checkpoint in found if checkpoint.name.split("-")[0] == selector]
-        or [checkpoint for checkpoint in found if checkpoint.name.split("-")[1] == number]
-        or [checkpoint for checkpoint in found if str(checkpoint.sequence) == number]
-    )
 
 
 def _offer(older: list[Checkpoint]) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from etude.errors import UserError
+
+_LONGEST_WAIT_S = 5.0
+_PAUSE_S = 0.002
 
 
 @contextlib.contextmanager
@@ -33,3 +37,31 @@ def exclusive_lock(path: Path, what: str) -> Iterator[None]:
             yield
         finally:
             file.truncate(0)
+
+
+@contextlib.contextmanager
+def brief_lock(path: Path) -> Iterator[None]:
+    """Hold the lock at `path` for a read and a write, waiting for whoever has it.
+
+    Where it can't be had (no locks on this file system, an owner that was stopped in the middle) it goes on without: a
+    training must not fail or hang for the sake of a note in its record.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:
+        yield
+        return
+    try:
+        deadline = time.monotonic() + _LONGEST_WAIT_S
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_PAUSE_S)
+            except OSError:
+                break
+            else:
+                break
+        yield
+    finally:
+        os.close(descriptor)

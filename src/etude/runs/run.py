@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from etude.errors import UserError
 from etude.runs.atomic import replace_link, write_json_atomic, write_text_atomic
 from etude.runs.layout import RunLayout
-from etude.runs.lock import exclusive_lock
+from etude.runs.lock import brief_lock, exclusive_lock
 from etude.runs.process import is_alive, this_process
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Run(RunLayout):
     def list(cls, root: Path) -> list[Run]:
         """Every run under `root`, newest first; folders that are not runs are ignored."""
         found: list[tuple[str, str, Run]] = []
-        for path in _folders(root):
+        for path in run_folders(root):
             try:
                 run = cls(path)
                 found.append((str(run.record.get("created", "")), run.id, run))
@@ -132,7 +132,26 @@ class Run(RunLayout):
         if status is not None and status not in STATUSES:
             raise ValueError(f"status={status!r}: one of {', '.join(STATUSES)}")
         owner = this_process() if status == "running" else {}
-        write_json_atomic(self.record_path, {**self.record, **owner, **fields})
+        self._edit_record(lambda record: {**record, **owner, **fields})
+
+    def edit_tags(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
+        """Add and remove tags, also while the run trains, and return those it has then."""
+        for tag in add:
+            if not tag.strip() or set(tag) & set(",\n"):
+                raise UserError(f"tag {tag!r}: must have letters, and no comma")
+
+        def edit(record: dict[str, Any]) -> dict[str, Any]:
+            kept = [tag for tag in record.get("tags") or [] if tag not in remove]
+            return {**record, "tags": list(dict.fromkeys([*kept, *(tag.strip() for tag in add)]))}
+
+        return self._edit_record(edit)["tags"]
+
+    def _edit_record(self, edit: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+        # A lock of its own: the run's is held by the trainer for hours, and whoever tags the run must not wait for that.
+        with brief_lock(self.path / ".record.lock"):
+            record = edit(self.record)
+            write_json_atomic(self.record_path, record)
+        return record
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -148,7 +167,16 @@ class Run(RunLayout):
         # Here, because it brings torch and listing runs must not wait for that.
         from etude.runs.checkpoint import CheckpointStore
 
-        return CheckpointStore(self.checkpoints_path, keep)
+        return CheckpointStore(self.checkpoints_path, keep, why_empty=self.why_no_checkpoints)
+
+    @property
+    def why_no_checkpoints(self) -> str | None:
+        """When the checkpoints were cleaned up, in words; None if they were not."""
+        try:
+            cleaned = self.record.get("cleaned")
+        except UserError:
+            return None
+        return f"its checkpoints were cleaned up on {str(cleaned.get('at'))[:10]}" if isinstance(cleaned, dict) else None
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the run for this process; UserError naming the pid when another one has it."""
@@ -166,7 +194,8 @@ def _new_directory(root: Path, stem: str) -> Path:
     raise AssertionError("unreachable")
 
 
-def _folders(root: Path) -> Iterator[Path]:
+def run_folders(root: Path) -> Iterator[Path]:
+    """Every folder under `root`, links aside; most of them are runs."""
     try:
         # Links (@last) would list a run twice.
         yield from [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]

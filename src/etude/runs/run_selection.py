@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from etude.errors import UserError, did_you_mean
 from etude.runs.atomic import read_link
-from etude.runs.run import LAST_LINK, Run
+from etude.runs.index import RunIndex
+from etude.runs.indexed_run import MONITOR
+from etude.runs.run import LAST_LINK, Run, run_folders
 
-BEST_METRIC = "eval/return_mean"
 _MOST_CANDIDATES = 8
 
 
@@ -29,12 +30,11 @@ def select_run(selector: str, root: Path) -> Selection:
         if Path(selector).is_dir():
             return _from_path(Path(selector))
         raise UserError(f"run '{selector}': there is no runs directory {root.absolute()}")
-    runs = Run.list(root)
     if selector == LAST_LINK:
-        return Selection(_last(runs, root))
+        return Selection(_last(root))
     if selector == "@best":
-        return Selection(_best(runs, root))
-    matches = [run for run in runs if run.id == selector] or [run for run in runs if run.id.startswith(selector)]
+        return Selection(_best(root))
+    matches = _named(selector, root)
     if len(matches) == 1 and selector:
         return Selection(matches[0])
     if matches:
@@ -43,8 +43,9 @@ def select_run(selector: str, root: Path) -> Selection:
         raise UserError(f"run '{selector}' could be any of\n{shown}{more}")
     if Path(selector).is_dir():
         return _from_path(Path(selector))
-    hint = did_you_mean(selector, ["@last", "@best", *(run.id for run in runs)])
-    raise UserError(f"run '{selector}' not found in {root.absolute()} ({len(runs)} runs){hint}")
+    ids = [run.id for run in Run.list(root)]
+    hint = did_you_mean(selector, ["@last", "@best", *ids])
+    raise UserError(f"run '{selector}' not found in {root.absolute()} ({len(ids)} runs){hint}")
 
 
 def _from_path(path: Path) -> Selection:
@@ -56,31 +57,34 @@ def _from_path(path: Path) -> Selection:
     return Selection(Run.open(resolved))
 
 
-def _last(runs: list[Run], root: Path) -> Run:
+def _named(selector: str, root: Path) -> list[Run]:
+    """The run with this id, or all whose ids begin so, newest first. Ids are folder names: no other run is opened."""
+    ids = sorted((path.name for path in run_folders(root) if path.name.startswith(selector)), reverse=True)
+    exact = [name for name in ids if name == selector]
+    return [run for name in exact or ids if (run := _opened(root / name)) is not None]
+
+
+def _opened(path: Path) -> Run | None:
+    try:
+        return Run.open(path)
+    except UserError:
+        return None
+
+
+def _last(root: Path) -> Run:
     linked = read_link(root / LAST_LINK)
-    for run in runs:
-        if run.id == linked:
-            return run
+    run = _opened(root / linked) if linked and not (root / linked).is_symlink() else None
+    if run is not None:
+        return run
     # The link is gone or its run was deleted.
+    runs = Run.list(root)
     if not runs:
         raise UserError(f"@last: there are no runs in {root.absolute()}")
     return runs[0]
 
 
-def _best(runs: list[Run], root: Path) -> Run:
-    scored = [(value, run) for run in runs if (value := _best_value(run)) is not None]
+def _best(root: Path) -> Run:
+    scored = [(run.best, run) for run in RunIndex(root).read().runs if run.best is not None and run.best_metric == MONITOR]
     if not scored:
-        raise UserError(f"@best: no run in {root.absolute()} has a best {BEST_METRIC} yet")
-    return max(scored, key=lambda entry: entry[0])[1]
-
-
-def _best_value(run: Run) -> float | None:
-    try:
-        best = run.summary.get("best")
-    except UserError:
-        return None
-    if not isinstance(best, dict) or best.get("metric") != BEST_METRIC:
-        return None
-    value = best.get("value")
-    # NaN is no result, and would win or lose at random.
-    return float(value) if isinstance(value, int | float) and value == value else None
+        raise UserError(f"@best: no run in {root.absolute()} has a best {MONITOR} yet")
+    return Run.open(max(scored, key=lambda entry: entry[0])[1].path)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
+
+from etude.runs.git_command import GitError, run_git
 
 _TIMEOUT_S = 20
 MAX_FILE = 2**20
@@ -24,27 +25,25 @@ _DIFF = (
 )
 
 
-class _GitError(Exception):
-    pass
-
-
 def capture_source(folder: Path, *, cwd: Path, ignore: Sequence[Path]) -> dict[str, object] | None:
     """Save the working tree's difference from its commit into `folder`; returns what to note, None outside git."""
     try:
         top = Path(_git(cwd, "rev-parse", "--show-toplevel").rstrip("\n"))
-    except _GitError as error:
+    except GitError as error:
         # Outside a repository is the ordinary case; anything else deserves its line.
         return None if "not a git repository" in str(error) else {"error": str(error)}
-    note: dict[str, object] = {"commit": None, "branch": None, "dirty": None, "patch": None}
+    # Relative, so that it says nothing about the machine: where in the repository the run's modules and files were found.
+    folder_inside = Path(os.path.relpath(cwd.resolve(), top.resolve())).as_posix()
+    note: dict[str, object] = {"commit": None, "branch": None, "folder": folder_inside, "dirty": None, "patch": None}
     problems: list[str] = []
     try:
         note["branch"] = _git(top, "symbolic-ref", "--short", "-q", "HEAD").strip()
-    except _GitError:
+    except GitError:
         note["branch"] = None  # a detached HEAD
     try:
         note["commit"] = _git(top, "rev-parse", "--verify", "-q", "HEAD").strip()
         note["patch"] = _write_patch(top, folder / "changes.patch")
-    except (_GitError, OSError) as error:
+    except (GitError, OSError) as error:
         problems.append(str(error) or "the repository has no commit yet")
     copied: list[str] = []
     left_out: list[dict[str, str]] = []
@@ -53,7 +52,7 @@ def capture_source(folder: Path, *, cwd: Path, ignore: Sequence[Path]) -> dict[s
         ignored = [os.path.relpath(path.resolve(), top.resolve()) for path in ignore]
         names = [name for name in names if name and not _is_under(name, ignored)]
         copied, left_out = _copy_untracked(top, names, folder / "untracked")
-    except (_GitError, OSError) as error:
+    except (GitError, OSError) as error:
         problems.append(f"untracked files: {error}")
     changed = note["patch"] is not None or bool(copied or left_out)
     note["dirty"] = changed or (None if problems else False)
@@ -65,26 +64,7 @@ def capture_source(folder: Path, *, cwd: Path, ignore: Sequence[Path]) -> dict[s
 
 
 def _git(cwd: Path, *arguments: str, output: int | None = None) -> str:
-    """Run git without touching the index; the output as text, or straight into the descriptor `output`."""
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
-    try:
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if output is None else output,
-            stderr=subprocess.PIPE,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise _GitError(f"git {arguments[0]} took longer than {_TIMEOUT_S} s") from error
-    except OSError as error:
-        raise _GitError(f"git: {error.strerror}") from error
-    if done.returncode != 0:
-        raise _GitError(os.fsdecode(done.stderr).strip()[:500])
-    return "" if output is not None else os.fsdecode(done.stdout)
+    return os.fsdecode(run_git(cwd, *arguments, timeout_s=_TIMEOUT_S, output=output))
 
 
 def _write_patch(top: Path, path: Path) -> str | None:
@@ -95,7 +75,7 @@ def _write_patch(top: Path, path: Path) -> str | None:
             os.fsync(file.fileno())
         size = temporary.stat().st_size
         if size > MAX_PATCH:
-            raise _GitError(f"the changes are {size} bytes, more than the {MAX_PATCH} that are kept")
+            raise GitError(f"the changes are {size} bytes, more than the {MAX_PATCH} that are kept")
         if size == 0:
             return None
         os.replace(temporary, path)
@@ -116,6 +96,8 @@ def _copy_untracked(top: Path, names: list[str], target: Path) -> tuple[list[str
             try:
                 (target / name).parent.mkdir(parents=True, exist_ok=True)
                 total += (target / name).write_bytes((top / name).read_bytes())
+                if os.access(top / name, os.X_OK):
+                    (target / name).chmod((target / name).stat().st_mode | 0o111)
             except OSError as error:
                 reason = str(error.strerror)
         if reason is None:

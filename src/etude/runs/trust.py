@@ -1,6 +1,7 @@
 """Was this run directory made by this user on this machine?
 
-Whoever copies a run from elsewhere, or edits its config, gets no: only then may a config name code to import.
+Whoever copies a run from elsewhere, or edits its config, gets no: only then may a config name code to import. The code that
+is stored with a run has a signature of its own, and is executed only if that holds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hmac
 import json
 import os
 import secrets
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from etude.runs.atomic import write_json_atomic
@@ -18,32 +20,59 @@ from etude.runs.atomic import write_json_atomic
 _KEY_BYTES = 32
 # Resume builds from resolved.yaml, so a config that is sound beside a resolved one that is not would be no proof.
 _SIGNED_FILES = ("config.yaml", "resolved.yaml")
+_CODE = ("git.json", "changes.patch", "untracked")
 
 
 def sign(run_directory: Path) -> None:
-    """Note in ``provenance/origin.json`` that this user made the run; does nothing where no key can be kept."""
+    """Note in ``provenance/origin.json`` that this user made the run; does nothing where no key can be kept.
+
+    The code is signed once, when the run is made. Signing anew after a change of settings keeps that signature: code that
+    somebody put there in between must not become the user's own.
+    """
     key = _user_key(create=True)
     if key is None:
         return
     with contextlib.suppress(OSError):
         origin = _origin_path(run_directory)
         origin.parent.mkdir(exist_ok=True)
-        write_json_atomic(origin, {"version": 1, "hmac_sha256": _signature(key, run_directory)})
+        signed: dict[str, object] = {"version": 1, "hmac_sha256": _signature(key, run_directory)}
+        earlier = _read_origin(run_directory)
+        code = _code_signature(key, run_directory) if earlier is None else earlier.get("code_hmac_sha256")
+        write_json_atomic(origin, signed if code is None else {**signed, "code_hmac_sha256": code})
 
 
 def is_own(run_directory: Path) -> bool:
     """Whether this user made the run on this machine and its config is still as it was."""
+    return _holds(run_directory, "hmac_sha256", _signature)
+
+
+def is_own_code(run_directory: Path) -> bool:
+    """Whether the code stored with the run (commit, patch, untracked files) is what this user ran on this machine."""
+    return _holds(run_directory, "code_hmac_sha256", _code_signature)
+
+
+def _holds(run_directory: Path, field: str, signature: Callable[[bytes, Path], str | None]) -> bool:
     key = _user_key(create=False)
     if key is None:
         return False
     try:
+        expected = signature(key, run_directory)
+    except OSError:
+        return False
+    stored = (_read_origin(run_directory) or {}).get(field)
+    return isinstance(stored, str) and expected is not None and hmac.compare_digest(stored.encode(), expected.encode())
+
+
+def _read_origin(run_directory: Path) -> dict[str, object] | None:
+    """What origin.json says; None only where there is none, so that a damaged one never passes for a new run's."""
+    try:
         with open(_origin_path(run_directory), "rb") as file:
             origin = json.loads(file.read(4096))
-        expected = _signature(key, run_directory)
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, RecursionError):
-        return False
-    stored = origin.get("hmac_sha256") if isinstance(origin, dict) else None
-    return isinstance(stored, str) and hmac.compare_digest(stored.encode(), expected.encode())
+        return {}
+    return origin if isinstance(origin, dict) else {}
 
 
 def _origin_path(run_directory: Path) -> Path:
@@ -51,11 +80,31 @@ def _origin_path(run_directory: Path) -> Path:
 
 
 def _signature(key: bytes, run_directory: Path) -> str:
-    signature = hmac.new(key, digestmod=hashlib.sha256)
     pieces = [run_directory.resolve().name.encode(errors="surrogateescape")]
     for name in _SIGNED_FILES:
         path = run_directory / name
         pieces.append(path.read_bytes() if name == "config.yaml" or path.exists() else b"")
+    return _hmac(key, pieces)
+
+
+def _code_signature(key: bytes, run_directory: Path) -> str | None:
+    """Over what could be executed; None where there is something that Etude does not store, such as a link."""
+    provenance = run_directory / "provenance"
+    pieces = [b"code/", run_directory.resolve().name.encode(errors="surrogateescape")]
+    pending = [provenance / name for name in _CODE]
+    while pending:
+        path = pending.pop(0)
+        if path.is_symlink():
+            return None
+        if path.is_dir():
+            pending += sorted(path.iterdir())
+        elif path.exists():
+            pieces += [path.relative_to(provenance).as_posix().encode(errors="surrogateescape"), path.read_bytes()]
+    return _hmac(key, pieces)
+
+
+def _hmac(key: bytes, pieces: Iterable[bytes]) -> str:
+    signature = hmac.new(key, digestmod=hashlib.sha256)
     for piece in pieces:
         # The length keeps the end of one piece from passing for the start of the next.
         signature.update(len(piece).to_bytes(8, "big"))

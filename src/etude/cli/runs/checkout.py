@@ -1,0 +1,75 @@
+"""`etude runs checkout`: a run's exact code, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from etude.cli.places import find_run
+
+
+def checkout(
+    run: Annotated[str, Parameter(name="RUN")],
+    /,
+    *,
+    to: Path | None = None,
+    repo: Path | None = None,
+    remove: bool = False,
+    force: bool = False,
+    runs: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Restore the exact code of a run into a git worktree of its own; your own files, index and branch stay as they are.
+
+    Commit, uncommitted changes and untracked files come back as they were when the run was started. The path is printed.
+
+    Parameters
+    ----------
+    run
+        @last, @best, an id, a unique prefix of one, or a path.
+    to
+        Where to put it. Default: .worktrees/ID beside the run.
+    repo
+        The repository that has the run's commit. Default: the one of the current folder.
+    remove
+        Remove the worktree that was made of this run.
+    force
+        With --remove: even if files in it were changed.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    as_json
+        Print JSON.
+    """
+    from etude.errors import UserError
+    from etude.runs import trust, worktree
+    from etude.runs.stored_code import read_stored_code
+
+    if force and not remove:
+        raise UserError("--force belongs to --remove")
+    found = find_run(run, runs).run
+    place = to or worktree.default_place(found.path)
+    code = read_stored_code(found.path)
+    if code is None:
+        raise UserError(f"run {found.id} was made outside a git repository: its code was not stored")
+    repository = worktree.find_repository(code, cwd=Path.cwd(), given=repo)
+    if remove:
+        worktree.remove(place, repository, force=force)
+        print(json.dumps({"run": found.id, "removed": str(place)}) if as_json else f"removed {place}")
+        return 0
+    restored = worktree.restore(code, repository, place)
+    own = trust.is_own_code(found.path)
+    if as_json:
+        report = {"run": found.id, "path": str(restored.path), "repository": str(repository), "commit": restored.commit}
+        print(json.dumps({**report, "folder": code.folder, "own": own, "notes": list(restored.notes)}))
+        return 0
+    print(f"commit {restored.commit[:12]} of {repository}, as it was for run {found.id}", file=sys.stderr)
+    for note in restored.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if not own:
+        print("note: you did not make this run on this machine; look at the code before you run it", file=sys.stderr)
+    print(restored.path)
+    return 0

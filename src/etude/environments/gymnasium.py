@@ -29,6 +29,8 @@ class GymnasiumVector(VectorEnvironment):
         self.num_envs = num_envs
         self.copy_at_work: int | None = None
         """The copy that is being reset, stepped or restored, for whoever reports its failure."""
+        self.on_end: Callable[[int], None] | None = None
+        """Called with a copy whose episode has ended, before the next one begins: the last chance to look at it."""
         self._envs = [_with_own_spaces(make()) for _ in range(num_envs)]
         first = self._envs[0]
         self.single_observation_space = first.observation_space
@@ -42,6 +44,11 @@ class GymnasiumVector(VectorEnvironment):
         self._turn = 0
         self._is_dict = "" not in self._specs
         self._logs = [EpisodeLog(env) for env in self._envs] if is_replayable(first) else []
+
+    @property
+    def copies(self) -> Sequence[gymnasium.Env[Any, Any]]:
+        """The Gymnasium environments, in order."""
+        return self._envs
 
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
         """Begin new episodes, copy i with `seeds[i]`."""
@@ -68,6 +75,8 @@ class GymnasiumVector(VectorEnvironment):
             observation, reward, terminated, truncated, _ = env.step(one)
             if terminated or truncated:
                 self._write(buffers.finals, index, observation)
+                if self.on_end is not None:
+                    self.on_end(index)
                 observation = self._begin(index)
             elif logs:
                 logs[index].observe(observation)

@@ -1,0 +1,254 @@
+"""`etude play`: watch a run's policy, or record it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from etude.cli.places import find_run
+
+if TYPE_CHECKING:
+    from etude.environments.rendering import Show
+    from etude.orchestration.player import Moment
+    from etude.playing import Episode, Stage
+    from etude.runs.run import Run
+
+
+def play(
+    run: Annotated[str, Parameter(name="RUN")],
+    /,
+    *,
+    episodes: Annotated[int | None, Parameter(alias="--num-rollouts")] = None,
+    checkpoint: str | None = None,
+    mode: Literal["auto", "mode", "sample"] = "auto",
+    seed: int = 0,
+    max_steps: Annotated[int | None, Parameter(alias="--max-path-length")] = None,
+    render: Literal["window", "none", "video"] | None = None,
+    video: Path | None = None,
+    grid: str = "1x1",
+    fps: float | None = None,
+    record_length: int | None = None,
+    render_options: Annotated[str | None, Parameter(alias="--render-kwargs")] = None,
+    step_by_step: bool = False,
+    paths: Path | None = None,
+    runs: Path | None = None,
+    trust: bool = False,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Watch a run's policy play, in a window or in a video, with the settings and statistics stored in the run.
+
+    Parameters
+    ----------
+    run
+        @last, @best, an id, a unique prefix of one, or a path.
+    episodes
+        How many episodes. Default: 5, or as many as --record-length needs.
+    checkpoint
+        best, last, a sequence number or environment steps. Default: best, or last where there is no best.
+    mode
+        mode: the most likely action; sample: as in training; auto: the algorithm's choice.
+    seed
+        The first episode's seed; the next ones count on from it. A seed printed plays its episode again.
+    max_steps
+        End episodes after this many steps.
+    render
+        window, none or video. Default: video with --video, a window where there is a display, else none.
+    video
+        A file (.mp4 or .gif), or a folder for a file an episode. Default with --render video: in the run's videos/.
+    grid
+        Rows and columns of environments in the video, such as 2x3.
+    fps
+        Frames per second. Default: the environment's own.
+    record_length
+        A video of exactly this many frames, over as many episodes as it takes.
+    render_options
+        JSON of further arguments of the environment, such as '{"width": 640, "height": 480}'.
+    step_by_step
+        Wait for Enter before each step, and say what is seen, done and earned.
+    paths
+        Write every step of every episode to this .npz file.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    trust
+        Honour import paths in the config of somebody else's run.
+    as_json
+        Print JSON with every episode.
+    """
+    from etude.errors import UserError
+
+    if step_by_step and not sys.stdin.isatty():
+        raise UserError("--step-by-step waits for Enter and needs a terminal")
+    options, rows_and_columns = _read_options(render_options), _read_grid(grid)
+    found = find_run(run, runs)
+    import torch
+
+    from etude import playing
+    from etude.compute.random_streams import seed_global_generators
+    from etude.telemetry.paths_file import PathsFile
+    from etude.telemetry.recorder import Recorder
+
+    playing.check_numbers(**{"--episodes": episodes, "--max-steps": max_steps, "--record-length": record_length})
+    count = playing.number_of_episodes(episodes, record_length)
+    torch.set_num_threads(1)
+    show = _what_to_show(render, video, wants_video=record_length is not None or rows_and_columns != (1, 1))
+    with ExitStack() as stack:
+        stage = playing.set_stage(
+            found.run,
+            checkpoint or found.checkpoint,
+            mode=mode,
+            show=show,
+            copies=rows_and_columns[0] * rows_and_columns[1],
+            render_options=options,
+            fps=fps,
+            trusted=trust,
+        )
+        stack.callback(stage.close)
+        seed_global_generators(seed)  # an environment may draw from them
+        recorder = keep = None
+        if show == "pictures":
+            target = video or _default_video(found.run, stage, seed)
+            rows, columns = rows_and_columns
+            recorder = stack.enter_context(Recorder(target, fps=stage.fps, rows=rows, columns=columns, length=record_length))
+        if paths is not None:
+            keep = stack.enter_context(PathsFile(paths))
+        chosen = "best" if stage.checkpoint.is_best else "last" if checkpoint is None else ""
+        _say(f"{stage.config.environment.id} · {stage.config.algorithm.name} · {found.run.id}", as_json)
+        _say(f"checkpoint {stage.checkpoint.name}{chosen and f' ({chosen})'} · {stage.mode} actions", as_json)
+        played: list[Episode] = []
+        for episode in playing.play_episodes(
+            stage.players,
+            count,
+            root_seed=stage.config.experiment.seed,
+            seed=seed,
+            max_steps=max_steps,
+            recorder=recorder,
+            keep_paths=keep is not None,
+            before_step=_wait_for_enter if step_by_step else None,
+            on_step=_tell_step if step_by_step else None,
+        ):
+            if keep is not None and episode.path is not None:
+                keep.add(episode.path)
+            _say(_line(episode), as_json)
+            played.append(episode)
+    files = [str(file) for file in recorder.files] if recorder is not None else []
+    _report(stage, played, files, as_json)
+    for file in [*files, *([str(paths)] if paths is not None else [])]:
+        print(f"wrote {file}", file=sys.stderr)
+    return 0
+
+
+def _report(stage: Stage, played: list[Episode], files: list[str], as_json: bool) -> None:
+    import numpy as np
+
+    returns = [episode.total_reward for episode in played if episode.is_whole]
+    mean, spread = (float(np.mean(returns)), float(np.std(returns))) if returns else (None, None)
+    if as_json:
+        report = {
+            "run": stage.run.id,
+            "checkpoint": stage.checkpoint.name,
+            "env_steps": stage.checkpoint.counters["env_steps"],
+            "mode": stage.mode,
+            "episodes": [episode.as_json() for episode in played],
+            "return_mean": mean,
+            "return_std": spread,
+            "videos": files,
+        }
+        print(json.dumps(report))
+    elif mean is not None:
+        length = np.mean([episode.length for episode in played if episode.is_whole])
+        print(f"mean return {mean:.2f} ± {spread:.2f} · length {length:.1f} · {_count(len(returns), 'episode')}")
+
+
+def _line(episode: Episode) -> str:
+    return (
+        f"episode {episode.number:>3}  return {episode.total_reward:>10.2f}  length {episode.length:>5}"
+        f"  {episode.ending:<10}  seed {episode.seed}"
+    )
+
+
+def _say(text: str, as_json: bool) -> None:
+    if not as_json:
+        print(text, flush=True)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _what_to_show(render: str | None, video: Path | None, *, wants_video: bool) -> Show:
+    from etude.environments.rendering import has_display
+    from etude.errors import UserError
+
+    if video is not None and render is not None and render != "video":
+        raise UserError(f"--render {render} and --video {video}: choose one")
+    if render == "video" or video is not None:
+        return "pictures"
+    if wants_video and render is None:
+        return "pictures"
+    if wants_video:
+        raise UserError(f"--grid and --record-length are of a video, not of --render {render}; name it with --video FILE.mp4")
+    if render == "none":
+        return "nothing"
+    if has_display():
+        return "window"
+    print("no display: playing without pictures; --video FILE.mp4 records them", file=sys.stderr)
+    return "nothing"
+
+
+def _default_video(run: Run, stage: Stage, seed: int) -> Path:
+    return run.videos / f"play-{stage.checkpoint.name}-seed-{seed}.mp4"
+
+
+def _read_options(text: str | None) -> dict[str, Any]:
+    from etude.errors import UserError
+
+    try:
+        options = json.loads(text or "{}")
+    except ValueError as error:
+        raise UserError(f"--render-options {text}: is not JSON: {error}") from None
+    if not isinstance(options, dict):
+        raise UserError(f"--render-options {text}: must be a JSON object, such as '{{\"width\": 640}}'")
+    return options
+
+
+def _read_grid(text: str) -> tuple[int, int]:
+    from etude.errors import UserError
+
+    rows, _, columns = text.lower().partition("x")
+    if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
+        raise UserError(f"--grid {text}: must be rows x columns, such as 2x3")
+    return int(rows), int(columns)
+
+
+def _wait_for_enter() -> bool:
+    """Return whether to go on: Enter is yes, q and the end of the input are no."""
+    try:
+        return input("Enter: next step, q: stop ").strip().lower() not in ("q", "quit")
+    except EOFError:
+        return False
+
+
+def _tell_step(moment: Moment) -> None:
+    said = {"observation": _summary(moment.observation), "action": _summary(moment.action), "reward": f"{moment.reward:g}"}
+    for name in ("value", "log_prob"):
+        if name in moment.extras:
+            said[name] = _summary(moment.extras[name])
+    if moment.ended:
+        said["end"] = "terminated" if moment.terminated else "truncated"
+    print("  ".join(f"{name} {value}" for name, value in said.items()), flush=True)
+
+
+def _summary(value: Any) -> str:
+    """A few numbers as they are, many by their shape and range."""
+    import numpy as np
+
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_summary(inner)}" for name, inner in value.items()) + "}"
+    if value.size <= 8:
+        return np.array2string(value, precision=3, separator=" ", suppress_small=True)
+    return f"{value.dtype}{list(value.shape)} in [{value.min():.3g}, {value.max():.3g}]"

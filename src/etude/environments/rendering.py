@@ -1,0 +1,175 @@
+"""Environments that can be seen: on a screen where there is one, as pictures anywhere."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+
+from etude.config.schema import EnvironmentConfig
+from etude.environments.gymnasium import GymnasiumVector
+from etude.environments.make import make_environment
+from etude.environments.vector import VectorEnvironment
+from etude.errors import EtudeError, UserError
+
+Show = Literal["nothing", "window", "pictures"]
+DEFAULT_FPS = 30.0
+_GL_HELP = "set MUJOCO_GL=egl (apt install libegl1) or MUJOCO_GL=osmesa (apt install libosmesa6)"
+
+
+def has_display() -> bool:
+    """Whether a window could be opened."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+class Camera:
+    """Takes pictures of the first copy of an environment, that of an episode's last state included."""
+
+    def __init__(self, environment: VectorEnvironment, name: str) -> None:
+        self._environment, self._name = environment, name
+        self._end: np.ndarray | None = None
+        if isinstance(environment, GymnasiumVector):
+            environment.on_end = self._see_end
+
+    def take(self) -> np.ndarray:
+        """Return a picture of the present, (H, W, 3)."""
+        try:
+            _make_current(self._environment)
+            picture = self._environment.render()
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise EtudeError(f"{self._name} can't be drawn: {error}") from error
+        except Exception as error:
+            # Drawing is other people's code, drivers included, and fails in any way.
+            hint = f"; {_GL_HELP}" if _is_mujoco(self._name) else ""
+            raise EtudeError(f"{self._name} can't be drawn: {type(error).__name__}: {error}{hint}") from error
+        if picture is None:
+            raise EtudeError(f"{self._name} can't be drawn: its render() gives no picture")
+        return np.asarray(picture)
+
+    def take_after_step(self, *, ended: bool) -> np.ndarray | None:
+        """Return a picture of where a step led. An environment of another kind may have begun anew already: then None."""
+        if not ended:
+            return self.take()
+        end, self._end = self._end, None
+        return end
+
+    @property
+    def fps(self) -> float:
+        """How many steps make a second of the task's own time; 30 where it does not say."""
+        if not isinstance(self._environment, GymnasiumVector):
+            return DEFAULT_FPS
+        return float(self._environment.copies[0].metadata.get("render_fps") or DEFAULT_FPS)
+
+    def _see_end(self, index: int) -> None:
+        if index == 0:
+            self._end = self.take()
+
+
+def make_to_show(
+    config: EnvironmentConfig,
+    show: Show,
+    *,
+    options: Mapping[str, Any] | None = None,
+    fps: float | None = None,
+) -> VectorEnvironment:
+    """Return one copy of an environment that draws itself, in a window or for a `Camera`, or that need not.
+
+    Native environments can't draw: where something is to be seen this is Gymnasium's class, which gives the same
+    trajectory. `options` are further arguments of the environment, such as width and height.
+    """
+    mode = {"nothing": None, "window": "human", "pictures": "rgb_array"}[show]
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it would stand amid our own output
+    if show == "pictures":
+        _go_headless()
+        if _is_mujoco(config.id):
+            _check_gl(config.id)
+    wanted = replace(config, workers=0, kwargs={**config.kwargs, **(options or {})})
+    if mode is not None and config.backend == "native":
+        wanted = replace(wanted, backend="auto")
+    try:
+        with _without_complaints(config.id):
+            environment = make_environment(wanted, num_envs=1, render_mode=mode)
+    except (UserError, TypeError) as error:
+        if "'render_mode'" in str(error):
+            raise EtudeError(f"{config.id} can't be drawn: it takes no render_mode") from error
+        if options and isinstance(error, UserError):
+            said = str(error).split(f": {config.id} ", 1)[-1]
+            raise UserError(f"render options {dict(options)}: {config.id} {said}") from error
+        raise
+    if isinstance(environment, GymnasiumVector):
+        _prepare(environment.copies[0], config.id, show, fps)
+    return environment
+
+
+def _prepare(copy: gymnasium.Env[Any, Any], name: str, show: Show, fps: float | None) -> None:
+    modes = copy.metadata.get("render_modes") or []
+    if show == "pictures" and "rgb_array" not in modes:
+        raise EtudeError(f"{name} can't be drawn: it knows the render modes {', '.join(modes) or 'none'}, not rgb_array")
+    if fps is not None:
+        copy.unwrapped.metadata = {**copy.unwrapped.metadata, "render_fps": fps}
+
+
+def _go_headless() -> None:
+    """Draw into memory: pygame and MuJoCo would look for a screen, and complain that there is none."""
+    if has_display():
+        return
+    for name, value in (("SDL_VIDEODRIVER", "dummy"), ("SDL_AUDIODRIVER", "dummy"), ("MUJOCO_GL", "egl")):
+        if not os.environ.get(name):
+            os.environ[name] = value
+
+
+def _is_mujoco(name: str) -> bool:
+    spec = gymnasium.registry.get(name.rpartition(":")[2])
+    return spec is not None and "mujoco" in str(spec.entry_point) and importlib.util.find_spec("mujoco") is not None
+
+
+def _check_gl(name: str) -> None:
+    """Try MuJoCo's way of drawing on an empty world: once a viewer has failed, it goes on complaining to its end."""
+    backend = os.environ.get("MUJOCO_GL")
+    if not backend:
+        return  # with a display, whatever works is found
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mujoco: Any = importlib.import_module("mujoco")
+            context = importlib.import_module(f"mujoco.{backend}").GLContext(8, 8)
+            context.make_current()
+            mujoco.MjrContext(mujoco.MjModel.from_xml_string("<mujoco/>"), mujoco.mjtFontScale.mjFONTSCALE_150).free()
+            context.free()
+    except Exception as error:
+        # Drivers, ctypes and PyOpenGL: anything from a missing library to an AttributeError.
+        said = str(error).strip().partition("\n")[0]
+        raise EtudeError(f"{name} can't be drawn with MUJOCO_GL={backend} ({said}); {_GL_HELP}") from error
+
+
+def _make_current(environment: VectorEnvironment) -> None:
+    """Only one OpenGL context is current, and with several environments it may be another one's."""
+    if isinstance(environment, GymnasiumVector):
+        renderer = getattr(environment.copies[0].unwrapped, "mujoco_renderer", None)
+        viewer = getattr(renderer, "viewer", None)
+        if viewer is not None:
+            viewer.make_context_current()
+
+
+@contextmanager
+def _without_complaints(name: str) -> Iterator[None]:
+    """Gymnasium's own model files make MuJoCo warn, into a MUJOCO_LOG.TXT in the user's folder too."""
+    if not _is_mujoco(name):
+        yield
+        return
+    mujoco: Any = importlib.import_module("mujoco")
+    handler = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(handler)

@@ -13,6 +13,11 @@ from etude.runs.run import Run
 from etude.telemetry.console import RunHeader, RunOutcome
 
 
+def name(config: Config) -> str:
+    """What people call the run; its id begins with the time and ends with this."""
+    return f"{config.experiment.name}-s{config.experiment.seed}"
+
+
 def facts(config: Config) -> dict[str, Any]:
     """What a list of runs shows of this config."""
     return {

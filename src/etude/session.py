@@ -8,14 +8,14 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 
-from etude import assembly, run_facts
+from etude import assembly, initial_weights, run_facts
 from etude.compute.devices import out_of_memory
 from etude.config.compose import Composition, check, compose
 from etude.config.hashing import config_hash
@@ -27,6 +27,7 @@ from etude.orchestration.inspection import Profile, bottleneck, watch_for_nan
 from etude.orchestration.orchestrator import LEFT, CheckpointWriter, Orchestrator, Row
 from etude.runs import provenance, trust
 from etude.runs.checkpoint import CheckpointStore
+from etude.runs.index import find_runs
 from etude.runs.run import Run
 from etude.runs.saved_checkpoint import Checkpoint
 from etude.telemetry.console import Console
@@ -138,7 +139,16 @@ def start(
     `debug` checks every module's output and every gradient; `profile` writes a trace of so many cycles.
     """
     config = assembly.resolve(composition.config)
+    source = None if config.experiment.init_from is None else initial_weights.find_source(config.experiment.init_from, root)
+    if source is not None:
+        # By its path: where a word such as @last points changes.
+        config = replace(config, experiment=replace(config.experiment, init_from=str(source.path.resolve())))
     orchestrator = assembly.build(config)
+    notes = [*(f"read as: {note}" for note in composition.notes), *assembly.remarks(config)]
+    facts = run_facts.facts(config)
+    if source is not None:
+        notes += initial_weights.take_over(orchestrator.workflow, source)
+        facts["initial_weights"] = initial_weights.identity(source)
     if debug:
         watch_for_nan(orchestrator)
     if profile:
@@ -148,16 +158,15 @@ def start(
     orchestrator.collector.start(orchestrator.workflow.initial_state)
     run = Run.create(
         root,
-        name=f"{config.experiment.name}-s{config.experiment.seed}",
+        name=run_facts.name(config),
         config_yaml=to_yaml(composition.asked),
         resolved_yaml=run_facts.resolved_yaml(config, orchestrator),
         group=config.experiment.group,
         tags=config.experiment.tags,
-        facts=run_facts.facts(config),
+        facts=facts,
     )
     provenance.capture(run.path, cwd=Path.cwd(), command=list(command), ignore=[root])
     trust.sign(run.path)
-    notes = [*(f"read as: {note}" for note in composition.notes), *assembly.remarks(config)]
     return Training(run, config, orchestrator, quiet=quiet, notes=notes, stream=stream)
 
 
@@ -211,6 +220,22 @@ def train(composition: Composition, **options: Any) -> Outcome:
 def resume(run: Run, **options: Any) -> Outcome:
     """Continue a run to its end; the options are those of `reopen`."""
     return reopen(run, **options).finish()
+
+
+def find_unfinished(composition: Composition, root: Path) -> Run | None:
+    """Return the newest run under `root` with these very settings, name and group, if there is one to go on with.
+
+    One that finished is returned too, for there is nothing left to do; one that died before its first save is not.
+    """
+    config = assembly.resolve(composition.config)
+    asked = {"config_hash": config_hash(config), "name": run_facts.name(config), "group": config.experiment.group}
+    if not root.is_dir():
+        return None
+    for found in find_runs(root, **asked):
+        run = Run.open(found.path)
+        if run.status == "finished" or any(saved.kind == "full" for saved in run.checkpoints().list()):
+            return run
+    return None
 
 
 def load_config(run: Run, *, trusted: bool = False) -> Config:

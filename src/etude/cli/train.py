@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from etude.cli.places import find_run, runs_root
+
+if TYPE_CHECKING:
+    from etude.config.schema import Config
 
 
 def train(
@@ -17,7 +20,10 @@ def train(
     *overrides: Annotated[str, Parameter(name="key=value")],
     config: Annotated[Path | None, Parameter(alias="-c")] = None,
     from_run: str | None = None,
-    seed: int | None = None,
+    init_from: Annotated[str | None, Parameter(alias="--init-from-run")] = None,
+    auto_resume: bool = False,
+    seed: str | None = None,
+    parallel: int | None = None,
     num_envs: int | None = None,
     total_steps: Annotated[float | None, Parameter(alias=["--max-timesteps", "--total-timesteps"])] = None,
     name: str | None = None,
@@ -45,8 +51,14 @@ def train(
         A YAML or JSON file of settings.
     from_run
         Start a new run with the settings of an earlier one.
+    init_from
+        Begin with the networks of an earlier run, RUN or RUN:CHECKPOINT (experiment.init_from).
+    auto_resume
+        Continue the newest run with these very settings if it has not finished; for jobs that may be pre-empted.
     seed
-        The root of every random stream (experiment.seed).
+        The root of every random stream (experiment.seed). Several (1,2,3 or 1-5) make a group of runs, side by side.
+    parallel
+        How many of several seeds run at once. Default: as many as there are cores.
     num_envs
         Copies of the environment (environment.num_envs).
     total_steps
@@ -73,39 +85,69 @@ def train(
     from etude.config.compose import compose
     from etude.config.overrides import quote
     from etude.errors import UserError
+    from etude.seed_group import parse_seeds
 
     words = list(overrides)
     if spec is not None and "=" in spec and ":" not in spec.split("=")[0]:
         words, spec = [spec, *words], None
     flags = {
-        "experiment.seed": seed,
         "environment.num_envs": num_envs,
         "training.total_steps": total_steps,
         "experiment.compile": None if compile is None else "on" if compile else "off",
         "experiment.name": None if name is None else quote(name),
         "experiment.group": None if group is None else quote(group),
+        "experiment.init_from": None if init_from is None else quote(init_from),
     }
-    if debug or debugger_attached():
+    debugging = debug or debugger_attached()
+    if debugging:
         if not debug:
-            print("a debugger is attached: one process, nothing compiled", file=sys.stderr)
+            print("a debugger is attached: one process, one environment, nothing compiled", file=sys.stderr)
         flags |= {"experiment.compile": "off", "environment.workers": 0}
         runs = runs or (Path("debug") if debug else None)
     words += [f"{key}={value}" for key, value in flags.items() if value is not None]
+    seeds = [] if seed is None else parse_seeds(seed)
+    if len(seeds) == 1:
+        words.append(f"experiment.seed={seeds[0]}")
     base, allow_imports = None, True
     if from_run is not None:
         if spec is not None or config is not None:
             raise UserError("--from-run brings its own environment and algorithm; leave out ENV:ALGO and --config")
         base, allow_imports = _stored(from_run, runs, trust)
     composition = compose(spec, file=config, words=words, base=base, allow_imports=allow_imports)
+    if debugging and num_envs is None:
+        words += one_environment(composition.config)
+        composition = compose(spec, file=config, words=words, base=base, allow_imports=allow_imports)
     if print_config:
         from etude.cli.config import print_yaml
 
         print_yaml(composition)
         return 0
+    root = runs_root(runs)
+    if len(seeds) > 1:
+        options = {"--config": config, "--from-run": from_run, "--profile": profile or None}
+        switches = {"--auto-resume": auto_resume, "--debug": debug, "--trust": trust}
+        arguments = [*([] if spec is None else [spec]), *words, *(f"{key}={value}" for key, value in options.items() if value)]
+        arguments += [switch for switch, on in switches.items() if on]
+        from etude.cli.seeds import train_group
+
+        return train_group(composition.config, root, arguments, seeds, parallel, group, auto_resume, quiet)
     from etude import session
 
-    outcome = session.train(composition, root=runs_root(runs), quiet=quiet, command=sys.argv, debug=debug, profile=profile)
+    if auto_resume and (earlier := session.find_unfinished(composition, root)) is not None:
+        if earlier.status == "finished":
+            print(f"run {earlier.id} with these settings is finished already", file=sys.stderr)
+            return 0
+        print(f"goes on with run {earlier.id} ({earlier.status})", file=sys.stderr)
+        return exit_code(session.resume(earlier, trusted=trust, quiet=quiet).status)
+    outcome = session.train(composition, root=root, quiet=quiet, command=sys.argv, debug=debug, profile=profile)
     return exit_code(outcome.status)
+
+
+def one_environment(config: Config) -> list[str]:
+    """Return the words for a single environment that gathers as much for each update as all of them did."""
+    words = ["environment.num_envs=1"]
+    steps = getattr(config.algorithm, "rollout_steps", None)
+    return words if steps is None else [*words, f"algorithm.rollout_steps={steps * config.environment.num_envs}"]
 
 
 def debugger_attached() -> bool:

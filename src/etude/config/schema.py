@@ -26,6 +26,8 @@ class ExperimentConfig:
     """Runs that belong together, such as the seeds of one experiment."""
     tags: tuple[str, ...] = ()
     """Words to find the run by."""
+    init_from: str | None = None
+    """Begin with the networks of another run: RUN, RUN:CHECKPOINT or a path."""
     seed: NonNegativeInt = 1
     """The root of every random stream: initial weights, actions, minibatches, environments, evaluation."""
     device: str = "auto"

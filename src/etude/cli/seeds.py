@@ -1,0 +1,112 @@
+"""`etude train --seed 1,2,3`: a group of runs, watched while it trains."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TextIO
+
+from rich.text import Text
+
+from etude.config.hashing import config_hash
+from etude.config.schema import Config
+from etude.errors import UserError
+from etude.seed_group import Seed, SeedGroup, cores
+from etude.telemetry.live_area import LiveArea
+from etude.telemetry.readable import duration, number
+
+SECONDS_BETWEEN_LINES = 30.0
+
+
+def train_group(
+    config: Config,
+    root: Path,
+    arguments: list[str],
+    seeds: list[int],
+    parallel: int | None,
+    name: str | None,
+    auto_resume: bool,
+    quiet: bool,
+) -> int:
+    """Train every seed in a process of its own and print the result of them all."""
+    if parallel is not None and parallel < 1:
+        raise UserError(f"--parallel {parallel}: must be at least 1")
+    # A pre-empted job has to find its own group again; a new experiment gets a group of its own.
+    mark = config_hash(config, with_seed=False)[:8] if auto_resume else f"{datetime.now():%Y%m%d-%H%M%S}"
+    group = SeedGroup(
+        name=name or f"{config.experiment.name}-{mark}",
+        root=root,
+        arguments=arguments,
+        seeds=seeds,
+        parallel=parallel or max(1, cores() // (config.experiment.threads or 1)),
+    )
+    code = group.train(GroupView(group, sys.stderr, quiet=quiet).show)
+    for line in result_lines(group):
+        print(line)
+    print(f"compare them: etude runs compare --group {group.name}", file=sys.stderr)
+    return code
+
+
+class GroupView:
+    """Shows a group while it trains: a table redrawn in place on a terminal, else a line when something changes."""
+
+    def __init__(self, group: SeedGroup, stream: TextIO, *, quiet: bool = False) -> None:
+        self._group, self._stream, self._quiet = group, stream, quiet
+        self._said: dict[int, str] = {}
+        self._last_lines = time.monotonic()
+        self._area = None
+        if stream.isatty() and not quiet:
+            self._area = LiveArea(stream, self._write)
+
+    def show(self, members: Sequence[Seed]) -> None:
+        """Show how the seeds stand."""
+        if self._area is not None:
+            self._area.show([Text(line) for line in group_lines(self._group.name, members)])
+            return
+        overdue = time.monotonic() - self._last_lines > SECONDS_BETWEEN_LINES
+        for member in members:
+            changed = self._said.get(member.seed) != member.state and member.state != "waiting"
+            if not self._quiet and (changed or (overdue and member.state == "running")):
+                self._said[member.seed] = member.state
+                self._last_lines = time.monotonic()
+                self._write(_line(member) + "\n")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def group_lines(name: str, members: Sequence[Seed]) -> list[str]:
+    """Return the lines of the live table."""
+    done = sum(member.code is not None for member in members)
+    return [f"{name} · {done} of {len(members)} seeds done", *(_line(member) for member in members)]
+
+
+def _line(member: Seed) -> str:
+    run = member.run
+    if run is None:
+        return f"  seed {member.seed:<4} {member.state}"
+    steps, total = run.env_steps or 0, run.total_steps or 1
+    share = min(1.0, steps / total)
+    bar = ("━" * round(share * 24)).ljust(24, "─")
+    last = f"  eval {number(run.last)}" if run.last is not None else ""
+    took = run.metrics.get("time/elapsed_s", run.elapsed_s)
+    return f"  seed {member.seed:<4} {bar} {share:4.0%}  {member.state:<11}{last}{f'  {duration(took)}' if took else ''}"
+
+
+def result_lines(group: SeedGroup) -> list[str]:
+    """Return the result of the group: one row of all seeds together."""
+    summary = group.result()
+    if summary is None:
+        return []
+    finished = f"{summary.count} of {len(group.members)} seeds"
+    if summary.mean.interval is None:
+        return [f"eval/return_mean {number(summary.mean.value)} ({finished}; an interval needs two)"]
+    (low, high), iqm = summary.mean.interval, summary.iqm
+    inner = f", IQM {number(iqm.value)} [{number(iqm.interval.low)}, {number(iqm.interval.high)}]" if iqm.interval else ""
+    spread = f"min {number(summary.low)}, max {number(summary.high)}"
+    mean = f"mean {number(summary.mean.value)}, 95% CI [{number(low)}, {number(high)}]"
+    return [f"eval/return_mean over {finished}: {mean}{inner}, {spread}"]

@@ -49,6 +49,12 @@ class Condition:
         key, operator, value = match.groups()
         return cls(text, key, "=" if operator == "==" else operator, value)
 
+    @classmethod
+    def equal(cls, key: str, value: object) -> Condition:
+        """Return the condition ``key=value``; None means that there is no value."""
+        text = "" if value is None else str(value)
+        return cls(f"{key}={text}", key, "=", text)
+
     def test(self, keys: RunKeys) -> Callable[[IndexedRun], bool]:
         """Return the function that says whether a run meets it; UserError when it makes no sense."""
         key = keys.resolve(self.key)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from etude.errors import UserError
+from etude.runs.conditions import Condition
 from etude.runs.index_file import FILE_NAME, IndexFile
 from etude.runs.indexed_run import IndexedRun
 from etude.runs.run_query import Query
@@ -79,8 +80,8 @@ def find_runs(
     A condition is text such as ``"eval/return_mean>400"``, or a keyword: ``algorithm="ppo"``. Newest first, unless `sort`
     names a column, a metric (highest first) or a setting.
     """
-    words = [*conditions, *(f"{key}={'' if value is None else value}" for key, value in equal.items())]
-    return Query(words, sort=sort, reverse=reverse, limit=limit).apply(RunIndex(Path(root)).read().runs)
+    by_name = [Condition.equal(key, value) for key, value in equal.items()]
+    return Query([*conditions, *by_name], sort=sort, reverse=reverse, limit=limit).apply(RunIndex(Path(root)).read().runs)
 
 
 def _run_folders(root: Path) -> Iterator[tuple[Path, str]]:

@@ -15,11 +15,16 @@ class Query:
     """A request for runs: every condition must hold; the order is newest first unless `sort` names a key."""
 
     def __init__(
-        self, conditions: Sequence[str] = (), *, sort: str | None = None, reverse: bool = False, limit: int | None = None
+        self,
+        conditions: Sequence[str | Condition] = (),
+        *,
+        sort: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
     ) -> None:
         if limit is not None and limit < 0:
             raise UserError(f"limit {limit}: must be at least 0 (0 is all)")
-        self._conditions = [Condition.parse(text) for text in conditions]
+        self._conditions = [Condition.parse(each) if isinstance(each, str) else each for each in conditions]
         self._sort, self._reverse, self._limit = sort, reverse, limit
 
     def apply(self, runs: Sequence[IndexedRun]) -> list[IndexedRun]:

@@ -48,7 +48,7 @@ def read_entry(path: Path, stamp: str) -> Entry:
         return Entry(path.name, stamp, None, problems=(str(error),))
     problems: list[str] = []
     summary = _json(run.summary_path, problems)
-    config = _config(run.resolved_path, problems)
+    config = read_flat_config(run.resolved_path, problems)
     counters, best = _object(summary.get("counters")), _object(summary.get("best"))
     # The rows are at least as new as the summary, which is written when a sitting ends.
     values = {**_object(summary.get("last_evaluation")), **last_metrics(run.metrics_path)}
@@ -102,7 +102,8 @@ def _commit(run_directory: Path) -> str | None:
     return _text((git or {}).get("commit"))
 
 
-def _config(path: Path, problems: list[str]) -> dict[str, Any]:
+def read_flat_config(path: Path, problems: list[str]) -> dict[str, Any]:
+    """Return the settings of a YAML file by their full names; what is wrong with it is added to `problems`."""
     import yaml  # here: most listings find every run in the index and need no YAML at all
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

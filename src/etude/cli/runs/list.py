@@ -1,0 +1,82 @@
+"""`etude runs list`: the runs there are."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from etude.cli.places import runs_root
+
+Filters = Annotated[list[str] | None, Parameter(name=["--filter", "-f"])]
+
+
+def list_runs(
+    *,
+    filters: Filters = None,
+    sort: str | None = None,
+    reverse: bool = False,
+    columns: str | None = None,
+    limit: int = 30,
+    runs: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """List runs, newest first, or those that meet every --filter.
+
+    A key is a column (algorithm, env, tag, status, group, name, seed, date, age, commit, ...), a metric or a setting.
+
+    Parameters
+    ----------
+    filters
+        key=value, also with !=, >, >=, < and <=: algorithm=ppo, eval/return>400, date>=2026-11-01, age<7d, name=ant-*. May be
+        repeated.
+    sort
+        A key to sort by: results with the highest first, all else ascending.
+    reverse
+        The other way round.
+    columns
+        The keys to show, such as id,best,algorithm.gamma.
+    limit
+        How many to show; 0 is all.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    as_json
+        Print JSON.
+    """
+    from etude.cli.runs.columns import as_json as to_json
+    from etude.cli.runs.columns import chosen_columns, default_columns
+    from etude.cli.runs.spelling import our_spelling, our_words
+    from etude.runs.index import RunIndex
+    from etude.runs.run_keys import RunKeys
+    from etude.runs.run_query import Query
+
+    root = runs_root(runs)
+    sort = None if sort is None else our_spelling(sort)
+    query = Query(our_words(filters or ()), sort=sort, reverse=reverse, limit=limit)
+    listing = RunIndex(root).read() if root.exists() else None
+    everything = listing.runs if listing else []
+    found = query.matching(everything)
+    keys = RunKeys(everything)
+    chosen = None if columns is None else chosen_columns(",".join(map(our_spelling, columns.split(","))), keys)
+    shown = found[:limit] if limit else found
+    if listing and listing.problems:
+        print(f"{len(listing.problems)} run files can't be read; `etude runs rebuild` says which", file=sys.stderr)
+    if as_json:
+        print(json.dumps([to_json(run, chosen) for run in shown]))
+        return 0
+    if not everything:
+        print(f"no runs in {root} yet; start one with `etude train CartPole-v1:ppo`")
+        return 0
+    if not found:
+        print(f"none of the {len(everything)} runs in {root} meets the filter", file=sys.stderr)
+        return 0
+    from etude.cli.runs.table import print_table
+
+    by_default = default_columns(shown, None if sort is None else keys.resolve(sort))
+    print_table(shown, chosen or by_default, may_drop=not chosen)
+    if len(found) > len(shown):
+        print(f"... and {len(found) - len(shown)} more (--limit)", file=sys.stderr)
+    return 0

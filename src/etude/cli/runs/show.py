@@ -1,0 +1,149 @@
+"""`etude runs show`: one run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from etude.cli.places import find_run
+from etude.cli.runs.words import age, moment, number, size
+
+if TYPE_CHECKING:
+    from etude.runs.checkpoint_selection import CheckpointOutline
+    from etude.runs.indexed_run import IndexedRun
+    from etude.runs.run import Run
+
+_UNTOLD = ("time/share/", "system/")
+_SAID_ABOVE = ("environment.id", "environment.spec.", "algorithm.name", "experiment.")
+
+
+def show(
+    run: Annotated[str, Parameter(name="RUN")],
+    /,
+    *,
+    runs: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Show one run: how it stands, where it lies, what it is made of, its checkpoints and its last metrics.
+
+    Parameters
+    ----------
+    run
+        @last, @best, an id, a unique prefix of one, or a path.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    as_json
+        Print JSON.
+    """
+    from etude.runs.checkpoint_selection import outline_checkpoints
+    from etude.runs.cleanup import size_of
+    from etude.runs.run_reader import read_entry
+
+    found = find_run(run, runs).run
+    entry = read_entry(found.path, stamp="")
+    indexed = entry.now()
+    assert indexed is not None  # find_run has read its record
+    checkpoints = outline_checkpoints(found.checkpoints_path)
+    git = _read_json(found.path / "provenance" / "git.json")
+    changes = _changes(found.logs / "changes.jsonl")
+    whole = size_of(found.path)
+    if as_json:
+        from etude.cli.runs.columns import as_json as to_json
+
+        known = {**found.record, **to_json(indexed), "summary": found.summary, "git": git, "size": whole}
+        listed = [_checkpoint_json(each) for each in checkpoints]
+        print(json.dumps({**known, "checkpoints": listed, "changes": changes, "problems": entry.problems}))
+        return 0
+    print(indexed.id)
+    for label, text in _facts(found, indexed, git, whole):
+        print(f"  {label:<12} {text}")
+    for title, lines in (
+        ("asked", _asked(found)),
+        ("changed on resuming", changes),
+        ("checkpoints", [_checkpoint_line(each) for each in checkpoints] or [found.why_no_checkpoints or "none"]),
+        ("last metrics", [f"{name:<28} {number(value)}" for name, value in indexed.metrics.items() if _is_told(name)]),
+        ("problems", entry.problems),
+    ):
+        if lines:
+            print("\n".join([f"  {title}", *(f"    {line}" for line in lines)]))
+    return 0
+
+
+def _facts(run: Run, indexed: IndexedRun, git: dict[str, Any] | None, whole: int) -> list[tuple[str, str]]:
+    from etude.runs.run_keys import age_seconds
+    from etude.telemetry.readable import duration
+
+    reason = run.record.get("stop_reason")
+    facts = [
+        ("status", f"{indexed.status}{f' ({reason})' if reason else ''}"),
+        ("lies in", f"{run.path} ({size(whole)})"),
+        ("task", f"{indexed.environment or '-'}, {indexed.algorithm or '-'}, seed {indexed.seed}"),
+        ("created", f"{moment(indexed.created)} ({age(age_seconds(indexed))} ago)"),
+    ]
+    facts += [("group", indexed.group)] if indexed.group else []
+    facts += [("tags", ", ".join(indexed.tags))] if indexed.tags else []
+    if git and indexed.commit:
+        facts.append(("commit", f"{indexed.commit[:12]} on {git.get('branch') or 'no branch'}{_differs(run, git)}"))
+    if indexed.config_hash:
+        facts.append(("config", f"{indexed.config_hash}; without its seed {indexed.setup_hash}"))
+    counters = run.summary.get("counters") or {}
+    steps = f"{indexed.env_steps or 0:,} of {indexed.total_steps or 0:,} environment steps"
+    rest = [f"{counters[name]:,} {name}" for name in ("updates", "episodes") if isinstance(counters.get(name), int)]
+    facts.append(("progress", ", ".join([steps, *rest])))
+    if indexed.best is not None:
+        facts.append(("best", f"{number(indexed.best)} ({indexed.best_metric})"))
+    if indexed.elapsed_s is not None:
+        facts.append(("took", duration(indexed.elapsed_s)))
+    return facts
+
+
+def _differs(run: Run, git: dict[str, Any]) -> str:
+    """How the code differed from its commit."""
+    patch = run.path / "provenance" / "changes.patch"
+    parts = [f"a patch of {size(patch.stat().st_size)}"] if patch.is_file() else []
+    parts += [f"{git['untracked']} untracked files"] if git.get("untracked") else []
+    return f", with {' and '.join(parts)}" if parts else ", with changes" if git.get("dirty") else ""
+
+
+def _asked(run: Run) -> list[str]:
+    """What the user and the presets set; everything else is at its default."""
+    from etude.runs.run_reader import read_flat_config
+
+    settings = read_flat_config(run.config_path, []).items()
+    told = {key: value for key, value in settings if not key.startswith(_SAID_ABOVE)}
+    return [f"{key:<28} {value if isinstance(value, str) else json.dumps(value)}" for key, value in told.items()]
+
+
+def _checkpoint_line(checkpoint: CheckpointOutline) -> str:
+    marks = [mark for mark, holds in (("best", checkpoint.is_best), ("last", checkpoint.is_last)) if holds]
+    kind = "" if checkpoint.kind == "full" else {"policy": "policy only"}.get(checkpoint.kind, checkpoint.kind)
+    told = [size(checkpoint.size), moment(checkpoint.created), kind, " ".join(marks)]
+    return f"{checkpoint.name:<28} {'  '.join(each for each in told if each)}"
+
+
+def _checkpoint_json(checkpoint: CheckpointOutline) -> dict[str, Any]:
+    told = {"name": checkpoint.name, "kind": checkpoint.kind, **checkpoint.counters, "created": checkpoint.created}
+    return {**told, "size": checkpoint.size, "best": checkpoint.is_best, "last": checkpoint.is_last}
+
+
+def _changes(path: Path) -> list[str]:
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [f"at {row['env_steps']:,} steps: {change}" for row in rows for change in row["changes"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_told(metric: str) -> bool:
+    return not metric.startswith(_UNTOLD)

@@ -1,0 +1,47 @@
+"""`etude runs tag`: words to find a run by, and to keep it by."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from etude.cli.places import find_run
+
+
+def tag(
+    run: Annotated[str, Parameter(name="RUN")],
+    /,
+    *add: Annotated[str, Parameter(name="TAG")],
+    remove: list[str] | None = None,
+    runs: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Add tags to a run or remove them, also while it trains, and print those it has. A tagged run is never cleaned up.
+
+    Parameters
+    ----------
+    run
+        @last, @best, an id, a unique prefix of one, or a path.
+    add
+        Tags to add.
+    remove
+        A tag to remove. May be repeated.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    as_json
+        Print JSON.
+    """
+    from etude.errors import UserError, did_you_mean
+
+    found = find_run(run, runs).run
+    gone = list(remove or ())
+    had = [str(each) for each in found.record.get("tags") or []]
+    for word in gone:
+        if word not in had:
+            raise UserError(f"run {found.id} has no tag '{word}'; it has {', '.join(had) or 'none'}{did_you_mean(word, had)}")
+    tags = found.edit_tags(add=add, remove=gone) if add or gone else had
+    print(json.dumps({"id": found.id, "tags": tags}) if as_json else f"{found.id}: {', '.join(tags) or 'no tags'}")
+    return 0

@@ -22,6 +22,7 @@ ALLOWED = {
     "orchestration": {"orchestration", "workflows", "environments", "compute", "config", "errors"},
     "runs": {"runs", "errors"},
     "telemetry": {"telemetry", "errors"},
+    "comparison": {"comparison", "runs", "telemetry", "errors"},
 }
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from etude.api import Run, evaluate, load_policy, make_environment, open_run, resume, start, train
+    from etude.api import Run, evaluate, load_policy, make_environment, open_run, play, resume, start, train
 
-__all__ = ["Run", "evaluate", "load_policy", "make_environment", "open_run", "resume", "start", "train"]
+__all__ = ["Run", "evaluate", "load_policy", "make_environment", "open_run", "play", "resume", "start", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,15 +13,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from etude import assembly, session
-from etude.compute.random_streams import derive_seed
+from etude import session
 from etude.config.compose import compose
 from etude.config.schema import Config, EnvironmentConfig
 from etude.environments.make import make_environment as _make
 from etude.environments.vector import VectorEnvironment
-from etude.orchestration.evaluator import MAX_ENVS, EvaluationResult, evaluate_episodes
+from etude.evaluating import measure
+from etude.orchestration.evaluator import EvaluationResult
+from etude.playing import play as play
 from etude.runs import run as stored
-from etude.runs.run_selection import select_run
+from etude.runs.run_selection import Selection, select_run
+from etude.stored_policy import open_policy
 from etude.telemetry.jsonl import read_rows
 from etude.telemetry.names import Row
 from etude.workflows.policy import Policy
@@ -62,10 +64,8 @@ class Run(stored.Run):
 
     def evaluate(self, episodes: int = 100, *, checkpoint: str = "last", seed: int = 0) -> EvaluationResult:
         """Measure the policy on fresh episodes, as `etude evaluate` does."""
-        policy, environment, config, _ = session.load_policy(self, checkpoint, num_envs=min(episodes, MAX_ENVS))
-        (mode, *_) = assembly.evaluation_modes(config)
-        purpose = derive_seed(config.experiment.seed, session.EVALUATION_SEEDS, seed)
-        return evaluate_episodes(policy, environment, episodes, mode=mode, seed=purpose, device=config.experiment.device)
+        results = measure(open_policy(self, checkpoint), episodes, seed=seed)
+        return next(iter(results.values()))
 
     def policy(self, checkpoint: str = "last", *, num_envs: int | None = None) -> tuple[Policy, VectorEnvironment]:
         """Return the policy and an environment like the one it was trained in."""
@@ -108,7 +108,7 @@ def train(
 
 def open_run(run: stored.Run | str, *, runs: Path | str = "runs") -> Run:
     """Return a run by @last, @best, its id, a unique prefix of it, or its path."""
-    found = run if isinstance(run, stored.Run) else select_run(run, Path(runs)).run
+    found = _find(run, runs).run
     return found if isinstance(found, Run) else Run(found.path)
 
 
@@ -118,19 +118,25 @@ def resume(run: stored.Run | str, *words: str, runs: Path | str = "runs", quiet:
 
 
 def load_policy(
-    run: stored.Run | str, checkpoint: str = "last", *, runs: Path | str = "runs", num_envs: int | None = None
+    run: stored.Run | str, checkpoint: str | None = None, *, runs: Path | str = "runs", num_envs: int | None = None
 ) -> tuple[Policy, VectorEnvironment]:
-    """Return a run's policy and an environment like the one it was trained in."""
-    return open_run(run, runs=runs).policy(checkpoint, num_envs=num_envs)
+    """Return a run's policy and an environment like the one it was trained in; a path may lead to a checkpoint."""
+    found = _find(run, runs)
+    return open_run(found.run).policy(checkpoint or found.checkpoint or "last", num_envs=num_envs)
 
 
 def evaluate(
-    run: stored.Run | str, episodes: int = 100, *, checkpoint: str = "last", seed: int = 0, runs: Path | str = "runs"
+    run: stored.Run | str, episodes: int = 100, *, checkpoint: str | None = None, seed: int = 0, runs: Path | str = "runs"
 ) -> EvaluationResult:
-    """Measure a run's policy on fresh episodes, as `etude evaluate` does."""
-    return open_run(run, runs=runs).evaluate(episodes, checkpoint=checkpoint, seed=seed)
+    """Measure a run's policy on fresh episodes, as `etude evaluate` does; a path may lead to a checkpoint."""
+    found = _find(run, runs)
+    return open_run(found.run).evaluate(episodes, checkpoint=checkpoint or found.checkpoint or "last", seed=seed)
 
 
 def make_environment(name: str, num_envs: int = 1, *, render_mode: str | None = None, **kwargs: Any) -> VectorEnvironment:
     """Return `num_envs` copies of an environment, in the form workflows see it."""
     return _make(EnvironmentConfig(id=name, num_envs=num_envs, kwargs=kwargs), render_mode=render_mode)
+
+
+def _find(run: stored.Run | str, runs: Path | str) -> Selection:
+    return Selection(run) if isinstance(run, stored.Run) else select_run(run, Path(runs))

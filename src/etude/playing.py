@@ -10,15 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from etude import assembly, session
 from etude.compute.random_streams import derive_seed
-from etude.config.schema import Config
 from etude.environments.rendering import Camera, Show, make_to_show
 from etude.errors import UserError
 from etude.orchestration.player import Array, Moment, Player
 from etude.runs.run import Run
 from etude.runs.run_selection import Selection, select_run
-from etude.runs.saved_checkpoint import Checkpoint
+from etude.stored_policy import Mode, StoredPolicy, best_or_last, open_policy
 from etude.telemetry.recorder import Recorder
 
 PLAY_SEEDS = "play command"
@@ -64,13 +62,16 @@ class Episode:
 class Stage:
     """A run's policy in as many environments as are played side by side."""
 
-    run: Run
-    config: Config
-    checkpoint: Checkpoint
-    mode: Literal["sample", "mode"]
+    policy: StoredPolicy
+    mode: Mode
     players: Sequence[Player]
     fps: float
     """How fast the environment runs by its own clock, or as asked."""
+
+    @property
+    def root_seed(self) -> int:
+        """What the seeds of its episodes derive from."""
+        return self.policy.config.experiment.seed
 
     def close(self) -> None:
         """Close the environments."""
@@ -88,39 +89,27 @@ def set_stage(
     render_options: Mapping[str, Any] | None = None,
     fps: float | None = None,
     trusted: bool = False,
+    device: str | None = None,
 ) -> Stage:
     """Load a run's policy into environments like those it was trained in, from stored settings and statistics.
 
     `checkpoint` is the best one by default, or the last one if none was ever evaluated.
     """
-    config = session.load_config(run, trusted=trusted)
-    store = run.checkpoints()
-    if checkpoint is None:
-        checkpoint = "best" if any(saved.is_best for saved in store.list()) else "last"
-    saved = store.find(checkpoint)
-    state = saved.load(["policy"])["policy"]
-    assert isinstance(state, dict)
+    stored = open_policy(run, checkpoint or best_or_last(run), trusted=trusted, device=device)
+    (chosen, *_) = stored.modes(mode)
     with ExitStack() as stack:
         environments = []
         for _ in range(copies):
-            environments.append(make_to_show(config.environment, show, options=render_options, fps=fps))
+            environments.append(make_to_show(stored.config.environment, show, options=render_options, fps=fps))
             stack.callback(environments[-1].close)
-        policy = assembly.build_policy(config, state, environments[0])
-        evaluation = config.evaluation if mode == "auto" else replace(config.evaluation, mode=mode)
-        (chosen, *_) = assembly.evaluation_modes(replace(config, evaluation=evaluation))
-        cameras = [Camera(environment, config.environment.id) for environment in environments]
+        cameras = [Camera(environment, stored.config.environment.id) for environment in environments]
+        policy, where = stored.build(environments[0]), stored.config.experiment.device
         players = [
-            Player(
-                policy,
-                environment,
-                mode=chosen,
-                device=config.experiment.device,
-                camera=camera if show == "pictures" else None,
-            )
+            Player(policy, environment, mode=chosen, device=where, camera=camera if show == "pictures" else None)
             for environment, camera in zip(environments, cameras, strict=True)
         ]
         stack.pop_all()
-    return Stage(run, config, saved, chosen, players, fps or cameras[0].fps)
+    return Stage(stored, chosen, players, fps or cameras[0].fps)
 
 
 def play_episodes(
@@ -212,7 +201,7 @@ def play(
         played = play_episodes(
             ready.players,
             number_of_episodes(episodes, record_length),
-            root_seed=ready.config.experiment.seed,
+            root_seed=ready.root_seed,
             seed=seed,
             max_steps=max_steps,
             recorder=recorder,

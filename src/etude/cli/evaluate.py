@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -18,17 +18,21 @@ def evaluate(
     *,
     episodes: int = 100,
     checkpoint: str | None = None,
+    ladder: bool = False,
     mode: Literal["auto", "mode", "sample", "both"] = "auto",
     seed: int = 0,
     num_envs: int | None = None,
     timeout: float | None = None,
+    device: str | None = None,
+    out: Path | None = None,
     runs: Path | None = None,
     trust: bool = False,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Measure a run's policy on fresh episodes, with the settings and statistics stored in the run.
 
-    Seeds are disjoint from those of training and of the evaluations during it.
+    Seeds are disjoint from those of training and of the evaluations during it. Every result is also appended to the run's
+    logs/evaluations.jsonl.
 
     Parameters
     ----------
@@ -37,15 +41,21 @@ def evaluate(
     episodes
         How many episodes, each run to its end, the same number in every copy of the environment.
     checkpoint
-        best, last, a sequence number or environment steps. Default: last.
+        best, last, a sequence number or environment steps; all for each that is kept. Default: last.
+    ladder
+        Evaluate every checkpoint that is kept, on the same episodes: the same as --checkpoint all.
     mode
-        mode: the most likely action; sample: as in training; both; auto: the algorithm's choice.
+        mode: the most likely action; sample: as in training; both; auto: as in the run's own evaluations.
     seed
         Another set of episodes.
     num_envs
         Copies of the environment to evaluate on. Default: as many as episodes, at most 16.
     timeout
         Give up after this many seconds and report what has finished.
+    device
+        Where the networks run. Default: as trained, or the CPU where that device is missing.
+    out
+        Write the JSON to this file too.
     runs
         Where runs live. Default: $ETUDE_RUNS, or ./runs.
     trust
@@ -55,58 +65,78 @@ def evaluate(
     """
     from etude.errors import UserError
 
-    if episodes < 1:
-        raise UserError(f"--episodes {episodes}: must be at least 1")
+    for flag, value in (("--episodes", episodes), ("--num-envs", num_envs)):
+        if value is not None and value < 1:
+            raise UserError(f"{flag} {value}: must be at least 1")
+    if ladder and checkpoint not in (None, "all"):
+        raise UserError(f"--ladder and --checkpoint {checkpoint}: choose one")
     found = find_run(run, runs)
-    from dataclasses import replace
-
     import torch
 
-    from etude import assembly, session
-    from etude.compute.random_streams import derive_seed
-    from etude.orchestration.evaluator import MAX_ENVS, evaluate_episodes
+    from etude import evaluating
+    from etude.stored_policy import open_policy
 
     torch.set_num_threads(1)
-    policy, environment, config, saved = session.load_policy(
-        found.run,
-        checkpoint or found.checkpoint or "last",
-        trusted=trust,
-        num_envs=num_envs or min(episodes, MAX_ENVS),
-    )
-    config = replace(config, evaluation=replace(config.evaluation, mode=mode))
-    report = {"run": found.run.id, "checkpoint": saved.name, "env_steps": saved.counters["env_steps"], "modes": {}}
-    for each in assembly.evaluation_modes(config):
-        result = evaluate_episodes(
-            policy,
-            environment,
-            episodes,
-            mode=each,
-            seed=derive_seed(config.experiment.seed, session.EVALUATION_SEEDS, seed),
-            device=config.experiment.device,
-            timeout_s=timeout,
-            on_progress=_progress(episodes),
+    climbs = ladder or checkpoint == "all"
+    wanted = [saved.name for saved in evaluating.kept_checkpoints(found.run)] if climbs else []
+    reports: list[dict[str, Any]] = []
+    for name in wanted or [checkpoint or found.checkpoint or "last"]:
+        stored = open_policy(found.run, name, trusted=trust, device=device)
+        if not reports:
+            if stored.note is not None:
+                print(stored.note, file=sys.stderr)
+            _say(f"{stored.config.environment.id} · {stored.config.algorithm.name} · {found.run.id}", as_json)
+        results = evaluating.measure(
+            stored, episodes, mode=mode, seed=seed, num_envs=num_envs, timeout_s=timeout, on_progress=_progress(episodes)
         )
-        report["modes"][each] = {
-            **result.metrics(prefix=""),
-            "returns": result.returns.tolist(),
-            "lengths": result.lengths.tolist(),
-            "timed_out": result.timed_out,
+        report = {
+            "run": found.run.id,
+            "checkpoint": stored.checkpoint.name,
+            "is_best": stored.checkpoint.is_best,
+            "env_steps": stored.checkpoint.counters["env_steps"],
+            "seed": seed,
+            "modes": {each: evaluating.as_json(result) for each, result in results.items()},
         }
-    environment.close()
-    if as_json:
-        print(json.dumps(report))
-        return 0
-    print(f"{config.environment.id} · {config.algorithm.name} · {found.run.id} · checkpoint {saved.name}")
-    for each, values in report["modes"].items():
-        if not values["returns"]:
-            print(f"  {each:<7} no episode finished in time")
-            continue
-        print(
-            f"  {each:<7} return {values['return_mean']:.2f} ± {values['return_std']:.2f}"
-            f"  (min {values['return_min']:.2f}, max {values['return_max']:.2f})"
-            f"  length {values['length_mean']:.1f}  {len(values['returns'])} episodes"
-        )
+        reports.append(report)
+        _say("\n".join(_lines(report)), as_json)
+    _write({"run": found.run.id, "checkpoints": reports} if climbs else reports[0], out, as_json)
     return 0
+
+
+def _write(report: dict[str, Any], out: Path | None, as_json: bool) -> None:
+    from etude.errors import UserError
+    from etude.runs.atomic import standard_json, write_json_atomic
+
+    if as_json:
+        print(json.dumps(standard_json(report)))
+    if out is not None:
+        try:
+            write_json_atomic(out, report)
+        except OSError as error:
+            raise UserError(f"--out {out}: {error.strerror or error}") from None
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    best = " (best)" if report["is_best"] else ""
+    lines = [f"checkpoint {report['checkpoint']}{best} · {report['env_steps']:,} environment steps"]
+    for mode, values in report["modes"].items():
+        if not values["returns"]:
+            lines.append(f"  {mode:<7} no episode finished in time")
+            continue
+        interval = values["return_ci95"]
+        mean = f"mean within [{interval[0]:.2f}, {interval[1]:.2f}] at 95%  " if interval else ""
+        lines.append(
+            f"  {mode:<7} return {values['return_mean']:.2f} ± {values['return_std']:.2f}  {mean}"
+            f"(min {values['return_min']:.2f}, max {values['return_max']:.2f})"
+            f"  length {values['length_mean']:.1f}  {len(values['returns'])} episodes"
+            f"{', then out of time' if values['timed_out'] else ''}"
+        )
+    return lines
+
+
+def _say(text: str, as_json: bool) -> None:
+    if not as_json:
+        print(text, flush=True)
 
 
 def _progress(episodes: int):

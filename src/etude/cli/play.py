@@ -36,6 +36,7 @@ def play(
     render_options: Annotated[str | None, Parameter(alias="--render-kwargs")] = None,
     step_by_step: bool = False,
     paths: Path | None = None,
+    device: str | None = None,
     runs: Path | None = None,
     trust: bool = False,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
@@ -51,7 +52,7 @@ def play(
     checkpoint
         best, last, a sequence number or environment steps. Default: best, or last where there is no best.
     mode
-        mode: the most likely action; sample: as in training; auto: the algorithm's choice.
+        mode: the most likely action; sample: as in training; auto: as in the run's own evaluations.
     seed
         The first episode's seed; the next ones count on from it. A seed printed plays its episode again.
     max_steps
@@ -72,6 +73,8 @@ def play(
         Wait for Enter before each step, and say what is seen, done and earned.
     paths
         Write every step of every episode to this .npz file.
+    device
+        Where the networks run. Default: as trained, or the CPU where that device is missing.
     runs
         Where runs live. Default: $ETUDE_RUNS, or ./runs.
     trust
@@ -106,6 +109,7 @@ def play(
             render_options=options,
             fps=fps,
             trusted=trust,
+            device=device,
         )
         stack.callback(stage.close)
         seed_global_generators(seed)  # an environment may draw from them
@@ -116,14 +120,12 @@ def play(
             recorder = stack.enter_context(Recorder(target, fps=stage.fps, rows=rows, columns=columns, length=record_length))
         if paths is not None:
             keep = stack.enter_context(PathsFile(paths))
-        chosen = "best" if stage.checkpoint.is_best else "last" if checkpoint is None else ""
-        _say(f"{stage.config.environment.id} · {stage.config.algorithm.name} · {found.run.id}", as_json)
-        _say(f"checkpoint {stage.checkpoint.name}{chosen and f' ({chosen})'} · {stage.mode} actions", as_json)
+        _introduce(stage, as_json)
         played: list[Episode] = []
         for episode in playing.play_episodes(
             stage.players,
             count,
-            root_seed=stage.config.experiment.seed,
+            root_seed=stage.root_seed,
             seed=seed,
             max_steps=max_steps,
             recorder=recorder,
@@ -142,6 +144,16 @@ def play(
     return 0
 
 
+def _introduce(stage: Stage, as_json: bool) -> None:
+    stored = stage.policy
+    if stored.note is not None:
+        print(stored.note, file=sys.stderr)
+    _say(f"{stored.config.environment.id} · {stored.config.algorithm.name} · {stored.run.id}", as_json)
+    which = " (best)" if stored.checkpoint.is_best else ""
+    steps = f"{stored.checkpoint.counters['env_steps']:,} environment steps"
+    _say(f"checkpoint {stored.checkpoint.name}{which} · {steps} · {stage.mode} actions", as_json)
+
+
 def _report(stage: Stage, played: list[Episode], files: list[str], as_json: bool) -> None:
     import numpy as np
 
@@ -149,9 +161,9 @@ def _report(stage: Stage, played: list[Episode], files: list[str], as_json: bool
     mean, spread = (float(np.mean(returns)), float(np.std(returns))) if returns else (None, None)
     if as_json:
         report = {
-            "run": stage.run.id,
-            "checkpoint": stage.checkpoint.name,
-            "env_steps": stage.checkpoint.counters["env_steps"],
+            "run": stage.policy.run.id,
+            "checkpoint": stage.policy.checkpoint.name,
+            "env_steps": stage.policy.checkpoint.counters["env_steps"],
             "mode": stage.mode,
             "episodes": [episode.as_json() for episode in played],
             "return_mean": mean,
@@ -201,7 +213,7 @@ def _what_to_show(render: str | None, video: Path | None, *, wants_video: bool) 
 
 
 def _default_video(run: Run, stage: Stage, seed: int) -> Path:
-    return run.videos / f"play-{stage.checkpoint.name}-seed-{seed}.mp4"
+    return run.videos / f"play-{stage.policy.checkpoint.name}-seed-{seed}.mp4"
 
 
 def _read_options(text: str | None) -> dict[str, Any]:

@@ -147,7 +147,9 @@ optimizers = Registry(
     },
     supplied=("params", "lr"),
 )
-callbacks = Registry("callback", {})
+callbacks = Registry(
+    "callback", {"video": ("etude.training_videos:RecordVideos", "Videos of the policy while it learns, in the run's videos/")}
+)
 
 REGISTRIES = {registry.kind: registry for registry in (algorithms, networks, buffers, optimizers, callbacks)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ class Progress:
     phase: str
     total_steps: int
     run_dir: Path | None
+    policy: Callable[[], Any] | None = None
+    """Returns the policy as it is now; acting with it changes nothing."""
 
 
 class Callback:

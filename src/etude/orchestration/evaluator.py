@@ -38,6 +38,26 @@ class EvaluationResult:
             f"{prefix}episodes": float(len(self.returns)),
         }
 
+    def confidence_interval(self) -> tuple[float, float] | None:
+        """Return where the mean return lies with 95% confidence; None for fewer than two episodes."""
+        return confidence_interval(self.returns)
+
+
+def confidence_interval(values: np.ndarray, coverage: float = 0.95, resamples: int = 10_000) -> tuple[float, float] | None:
+    """Return the interval of the mean by bootstrap percentiles: no shape of the distribution is assumed.
+
+    The same values always give the same interval. With very few it is too narrow, as any such interval is.
+    """
+    if len(values) < 2:
+        return None
+    generator = np.random.default_rng(0)
+    # In blocks: all resamples of a large evaluation at once would take gigabytes.
+    block = max(1, 2**20 // len(values))
+    counts = [min(block, resamples - begun) for begun in range(0, resamples, block)]
+    means = np.concatenate([generator.choice(values, (count, len(values))).mean(axis=1) for count in counts])
+    low, high = np.quantile(means, [(1 - coverage) / 2, (1 + coverage) / 2])
+    return float(low), float(high)
+
 
 def evaluate_episodes(
     policy: Any,

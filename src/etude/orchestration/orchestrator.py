@@ -317,7 +317,7 @@ class Orchestrator:
 
     def _progress(self) -> Progress:
         name = self.scheduler.current_phase.name
-        return Progress(self.counters.as_dict(), name, self.scheduler.total_steps, self._run_dir)
+        return Progress(self.counters.as_dict(), name, self.scheduler.total_steps, self._run_dir, self.workflow.policy)
 
     def _refresh_episodes(self) -> None:
         if self.collector is not None:

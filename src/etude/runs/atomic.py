@@ -37,7 +37,7 @@ def write_text_atomic(path: Path, text: str) -> None:
 
 def write_json_atomic(path: Path, value: object) -> None:
     """Replace the file at `path` with `value` as indented JSON; NaN and infinities become null."""
-    write_text_atomic(path, json.dumps(_standard_json(value), indent=2) + "\n")
+    write_text_atomic(path, json.dumps(standard_json(value), indent=2) + "\n")
 
 
 def fsync_directory(directory: Path) -> None:
@@ -90,11 +90,12 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(6)}{LEFTOVER_SUFFIX}")
 
 
-def _standard_json(value: object) -> object:
+def standard_json(value: object) -> object:
+    """Return a value as JSON knows it: NaN and infinities become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {key: _standard_json(item) for key, item in value.items()}
+        return {key: standard_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_standard_json(item) for item in value]
+        return [standard_json(item) for item in value]
     return value

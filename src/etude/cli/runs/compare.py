@@ -1,0 +1,110 @@
+"""`etude runs compare`: runs side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from etude.cli.runs.chosen import chosen_runs, split_metrics
+from etude.errors import UserError
+
+if TYPE_CHECKING:
+    from etude.comparison.results import Comparison
+
+_SUFFIXES = (".html", ".png", ".svg", ".pdf")
+
+
+def compare(
+    *selected: Annotated[str, Parameter(name="RUN")],
+    filter: list[str] | None = None,
+    group: str | None = None,
+    metrics: list[str] | None = None,
+    by: str | None = None,
+    x: Literal["env_steps", "decisions", "updates", "episodes", "time"] = "env_steps",
+    at: str = "last",
+    aggregate: Literal["mean", "iqm"] = "mean",
+    smooth: float = 0.0,
+    plot: list[Path] | None = None,
+    runs: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Compare runs: seeds of one setup taken together, with 95% bootstrap intervals, and the settings that differ.
+
+    Parameters
+    ----------
+    selected
+        @last, @best, ids, unique prefixes of ids, or paths.
+    filter
+        Take every run that meets this condition too, such as algorithm=ppo or eval/return_mean>400; several must all hold.
+    group
+        Take every run of this group too.
+    metrics
+        What to compare, separated by commas; patterns such as train/* work. Default: eval/return_mean.
+    by
+        What makes a group: setup (all but the seed; the default), group, name, algorithm, environment, run, seed, or the
+        name of a setting, such as algorithm.gamma.
+    x
+        What curves run over.
+    at
+        Where values are taken: last (each run's own end), common (the end of the shortest), or a number on the axis.
+    aggregate
+        What the line of a plot is: the mean or the interquartile mean.
+    smooth
+        Smooth each run's curve over this share of the axis, 0 to 0.5.
+    plot
+        Write the curves to this file: .html (a page that stands alone), .png, .svg or .pdf; may be given several times.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    as_json
+        Print JSON.
+    """
+    if not 0 <= smooth <= 0.5:
+        raise UserError(f"--smooth {smooth:g}: must be at least 0 and at most 0.5")
+    for path in plot or []:
+        if path.suffix.lower() not in _SUFFIXES:
+            raise UserError(f"--plot {path}: must end in {', '.join(_SUFFIXES)}")
+    paths = chosen_runs(selected, filter or (), group, runs)
+    from etude.comparison import results
+    from etude.comparison.notes import notes
+
+    names = split_metrics(metrics or ())
+    comparison = results.compare(paths, metrics=names, by=by, axis=x, at=at, aggregate=aggregate, smooth=smooth)
+    if as_json:
+        from etude.comparison.report import report
+
+        print(json.dumps(report(comparison)))
+    else:
+        from etude.comparison.text import terminal
+
+        print(terminal(comparison), flush=True)
+        for line in notes(comparison):
+            print(f"note: {line}", file=sys.stderr)
+    for path in plot or []:
+        _write(path, comparison, every_metric=not names)
+    if not plot and not as_json:
+        print("curves: --plot FILE.html, .png, .svg or .pdf", file=sys.stderr)
+    return 0
+
+
+def _write(path: Path, comparison: Comparison, *, every_metric: bool) -> None:
+    from etude.runs.atomic import write_bytes_atomic
+
+    suffix = path.suffix.lower()
+    if suffix == ".html":
+        from etude.comparison.page import page
+
+        data = page(comparison, every_metric=every_metric).encode()
+    else:
+        from etude.comparison.plot import draw
+
+        data = draw(comparison, suffix.removeprefix("."))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomic(path, data)
+    except OSError as error:
+        raise UserError(f"--plot {path}: {error.strerror or error}") from None
+    print(f"wrote {path}", file=sys.stderr)

@@ -1,0 +1,91 @@
+"""`etude runs export`: results as a table for a paper or another program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from etude.cli.runs.chosen import chosen_runs, split_metrics
+from etude.errors import UserError
+
+
+def export(
+    *selected: Annotated[str, Parameter(name="RUN")],
+    format: Annotated[Literal["latex", "csv", "json", "markdown"], Parameter(alias="-f")] = "csv",
+    filter: list[str] | None = None,
+    group: str | None = None,
+    metrics: list[str] | None = None,
+    by: str | None = None,
+    at: str = "last",
+    curves: bool = False,
+    x: Literal["env_steps", "decisions", "updates", "episodes", "time"] = "env_steps",
+    aggregate: Literal["mean", "iqm"] = "mean",
+    out: Annotated[Path | None, Parameter(alias="-o")] = None,
+    runs: Path | None = None,
+) -> int:
+    """Export results over seeds: LaTeX or Markdown for reading, CSV or JSON in full precision.
+
+    Parameters
+    ----------
+    selected
+        @last, @best, ids, unique prefixes of ids, or paths.
+    format
+        latex (with booktabs), markdown, csv or json.
+    filter
+        Take every run that meets this condition too, such as algorithm=ppo or eval/return_mean>400; several must all hold.
+    group
+        Take every run of this group too.
+    metrics
+        What to export, separated by commas; patterns such as train/* work. Default: eval/return_mean.
+    by
+        What makes a group: setup (all but the seed; the default), group, name, algorithm, environment, run, seed, or the
+        name of a setting, such as algorithm.gamma.
+    at
+        Where values are taken: last (each run's own end), common (the end of the shortest), or a number on the axis.
+    curves
+        Export the curves instead, one row for each position (csv and json).
+    x
+        What curves run over.
+    aggregate
+        What the value of a curve is: the mean or the interquartile mean.
+    out
+        The file to write. Default: the terminal.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    """
+    if curves and format in ("latex", "markdown"):
+        raise UserError(f"--curves --format {format}: curves are exported as csv or json")
+    paths = chosen_runs(selected, filter or (), group, runs)
+    from etude.comparison import report, results
+    from etude.comparison.notes import notes
+
+    comparison = results.compare(paths, metrics=split_metrics(metrics or ()), by=by, axis=x, at=at, aggregate=aggregate)
+    if format in ("latex", "markdown"):
+        from etude.comparison import paper_table
+
+        text = paper_table.latex(comparison) if format == "latex" else paper_table.markdown(comparison)
+    elif curves:
+        rows = report.curve_rows(comparison)
+        text = report.to_csv(rows) if format == "csv" else json.dumps(rows, indent=1) + "\n"
+    elif format == "csv":
+        text = report.to_csv(report.table_rows(comparison))
+    else:
+        text = json.dumps(report.report(comparison), indent=1) + "\n"
+    for line in notes(comparison):
+        print(f"note: {line}", file=sys.stderr)
+    if out is None:
+        sys.stdout.write(text)
+        return 0
+    from etude.runs.atomic import write_text_atomic
+
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomic(out, text)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror or error}") from None
+    print(f"wrote {out}", file=sys.stderr)
+    return 0

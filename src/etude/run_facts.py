@@ -9,13 +9,23 @@ from etude.config.hashing import config_hash
 from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
 from etude.orchestration.orchestrator import MONITOR, Orchestrator
+from etude.runs.naming import expand_name
 from etude.runs.run import Run
 from etude.telemetry.console import RunHeader, RunOutcome
 
 
 def name(config: Config) -> str:
     """What people call the run; its id begins with the time and ends with this."""
-    return f"{config.experiment.name}-s{config.experiment.seed}"
+    experiment = config.experiment
+    fields = {
+        "environment": config.environment.id,
+        "algorithm": config.algorithm.name,
+        "seed": experiment.seed,
+        "group": experiment.group,
+        "project": experiment.project,
+    }
+    template = experiment.name or "{environment}-{algorithm}"
+    return expand_name(template if "{seed}" in template else f"{template}-s{{seed}}", fields)
 
 
 def facts(config: Config) -> dict[str, Any]:

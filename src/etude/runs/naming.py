@@ -1,0 +1,25 @@
+"""Names of runs with fields in braces: ``{environment}-{algorithm}-wide``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from etude.errors import UserError, did_you_mean
+
+_FIELD = re.compile(r"\{(\w*)\}")
+
+
+def expand_name(template: str, facts: Mapping[str, object]) -> str:
+    """Return the name with every ``{field}`` replaced by the run's own; `date` is today's, UserError for an unknown one."""
+    known = {"date": f"{datetime.now():%Y%m%d}", **facts}
+
+    def value(match: re.Match[str]) -> str:
+        field = match[1]
+        if field not in known:
+            hint = did_you_mean(field, known)
+            raise UserError(f"experiment.name={template}: no field '{field}'; known: {', '.join(sorted(known))}{hint}")
+        return "" if known[field] is None else str(known[field])
+
+    return _FIELD.sub(value, template)

@@ -33,6 +33,10 @@ class EnvironmentFailureError(EtudeError):
     """An environment broke amid a step; the run is as it was last saved."""
 
 
+class NonFiniteError(EtudeError):
+    """The weights are NaN or infinite: nothing learned from here on means anything."""
+
+
 class CheckpointError(EtudeError):
     """A checkpoint is damaged, foreign, too new or missing."""
 

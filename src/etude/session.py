@@ -22,7 +22,7 @@ from etude.config.hashing import config_hash
 from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
 from etude.environments.make import make_environment
-from etude.errors import EnvironmentFailureError, EtudeError, UserError
+from etude.errors import EnvironmentFailureError, EtudeError, NonFiniteError, UserError
 from etude.orchestration.inspection import Profile, bottleneck, watch_for_nan
 from etude.orchestration.orchestrator import LEFT, CheckpointWriter, Orchestrator, Row
 from etude.runs import provenance, trust
@@ -37,6 +37,7 @@ from etude.telemetry.sinks import Sink, SinkGroup
 
 EVALUATION_SEEDS = "evaluate command"
 """The purpose that seeds of evaluations on request derive from; training and the evaluations within it use others."""
+MOST_ROLLBACKS = 3
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Training:
             status = "failed"
             try:
                 with _signals(orchestrator), contextlib.suppress(GeneratorExit):
-                    yield from orchestrator.rows()
+                    yield from self._rows(store, rows, console)
                 done = orchestrator.scheduler.is_finished
                 status = "finished" if done else "interrupted" if orchestrator.was_interrupted else "stopped"
             except EnvironmentFailureError as error:
@@ -122,6 +123,32 @@ class Training:
             reason = orchestrator.stop_reason or ""
             self.outcome = Outcome(run, status, reason)
             console.finish(run_facts.outcome(run, orchestrator, status, reason))
+
+    def _rows(self, store: CheckpointStore, sink: JsonlSink, console: Console) -> Iterator[Row]:
+        rollbacks = 0
+        while True:
+            try:
+                yield from self.orchestrator.rows()
+            except NonFiniteError as error:
+                rollbacks += 1
+                if self.config.training.on_nan != "rollback" or rollbacks > MOST_ROLLBACKS:
+                    raise
+                console.message(self._roll_back(store.newest_whole(), sink, str(error)), error=True)
+            else:
+                return
+
+    def _roll_back(self, found: Checkpoint, sink: JsonlSink, reason: str) -> str:
+        """Go back to a save and on from there with other random numbers; a rerun does the same."""
+        record = self.run.logs / "rollbacks.jsonl"
+        number = 1 + (len(record.read_text(encoding="utf-8").splitlines()) if record.exists() else 0)
+        with record.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"number": number, "to": found.name, "reason": reason}) + "\n")
+        _load(self.orchestrator, found, self.config)
+        self.orchestrator.streams.branch(number)
+        offset = found.metadata.get("metrics_offset")
+        if isinstance(offset, int):
+            sink.rewind(offset, self.run.logs / "superseded.jsonl")
+        return f"{reason.partition(';')[0]}; rolled back to checkpoint {found.name}"
 
 
 def start(

@@ -15,7 +15,7 @@ from torch.func import functional_call, grad_and_value
 from torch.optim import Adam, AdamW, Optimizer
 
 from etude.buffers.rollout import take
-from etude.components.optimizers import clipped_step
+from etude.components.optimizers import clipped_step, or_non_finite
 from etude.compute.accelerate import Mode
 
 Metrics = Mapping[str, Tensor]
@@ -28,7 +28,7 @@ class GradientStep:
     """Minimises what an objective returns: `objective(rows) -> (loss, metrics)`, one minibatch at a time.
 
     `decide(metrics)` runs between loss and step and may write to tensors on the device: to `skip` (1 leaves everything as
-    it is), or to a learning rate.
+    it is), or to a learning rate. `skip_non_finite` leaves out steps whose gradient is NaN or infinite, and counts them.
     """
 
     def __init__(
@@ -39,10 +39,12 @@ class GradientStep:
         max_grad_norm: float | None,
         decide: Callable[[Metrics], None] | None = None,
         skip: Tensor | None = None,
+        skip_non_finite: bool = False,
         mode: Mode = "eager",
     ) -> None:
         self.objective, self.optimizer = objective, optimizer
         self.max_grad_norm, self.skip, self._decide = max_grad_norm, skip, decide
+        self._skip_non_finite = skip_non_finite
         self.mode: Mode = mode if mode != "compiled" or _is_adam(optimizer) else "eager"
         self.steps_per_call = 1 if self.mode == "eager" else STEPS_PER_CALL
         self.keys: tuple[str, ...] = ()
@@ -63,8 +65,12 @@ class GradientStep:
                 self._decide(metrics)
         self.optimizer.zero_grad(set_to_none=False)
         loss.backward()
-        norm = clipped_step(self.optimizer, self.max_grad_norm, self.skip)
-        return {"train/loss": loss.detach(), **{k: v.detach() for k, v in metrics.items()}, "train/grad_norm": norm}
+        norm = clipped_step(self.optimizer, self.max_grad_norm, self.skip, skip_non_finite=self._skip_non_finite)
+        return self._named(loss.detach(), {k: v.detach() for k, v in metrics.items()}, norm)
+
+    def _named(self, loss: Tensor, metrics: Metrics, norm: Tensor) -> dict[str, Tensor]:
+        named = {"train/loss": loss, **metrics, "train/grad_norm": norm}
+        return {**named, "train/skipped": or_non_finite(None, norm)} if self._skip_non_finite else named
 
     def _eager(self, batch: Mapping[str, Any], indices: Tensor) -> Tensor:
         steps = [self.eager(take(batch, index)) for index in indices]
@@ -91,11 +97,13 @@ class GradientStep:
         if self._decide is not None:
             self._decide(metrics)
         norm = torch.stack([gradient.square().sum() for gradient in gradients.values()]).sum().sqrt()
+        skip = or_non_finite(self.skip, norm) if self._skip_non_finite else self.skip
         scale = 1.0 if self.max_grad_norm is None else (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         for name, gradient in gradients.items():
-            _adam_(state, name, gradient * scale, self.skip)
-        self.keys = ("train/loss", *metrics, "train/grad_norm")
-        return torch.stack([loss, *metrics.values(), norm])
+            _adam_(state, name, gradient * scale, skip)
+        named = self._named(loss, metrics, norm)
+        self.keys = tuple(named)
+        return torch.stack([*named.values()])
 
     # ---- captured: the eager step, recorded once and replayed ------------------------------------------------------------
 

@@ -34,11 +34,15 @@ def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter
     return cls(settings, **options)
 
 
-def clipped_step(optimizer: Optimizer, max_grad_norm: float | None, skip: Tensor | None = None) -> Tensor:
+def clipped_step(
+    optimizer: Optimizer, max_grad_norm: float | None, skip: Tensor | None = None, *, skip_non_finite: bool = False
+) -> Tensor:
     """Clip gradients to a total norm, step, and return the norm before clipping. Where `skip` is 1, nothing changes."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = nn.utils.get_total_norm(gradients)
+    if skip_non_finite:
+        skip = or_non_finite(skip, norm)
     if max_grad_norm is not None:
         nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, norm)
     _write_rates(optimizer)
@@ -52,6 +56,12 @@ def clipped_step(optimizer: Optimizer, max_grad_norm: float | None, skip: Tensor
     elif not bool(skip):
         optimizer.step()
     return norm
+
+
+def or_non_finite(skip: Tensor | None, norm: Tensor) -> Tensor:
+    """Return 1 where a step is to be skipped anyway, or because its gradient is NaN or infinite."""
+    broken = (~torch.isfinite(norm)).float()
+    return broken if skip is None else torch.maximum(skip, broken)
 
 
 def _skips_on_device(optimizer: Optimizer) -> bool:

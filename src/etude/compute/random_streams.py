@@ -64,6 +64,11 @@ class RandomStreams:
             self[name].set_state(saved)
         _load_global_state(state["global"])
 
+    def branch(self, number: int) -> None:
+        """Continue every stream from a state of its own: another course of the same run."""
+        for name, generator in self._generators.items():
+            generator.manual_seed(derive_seed(self.root, name, "branch", number))
+
 
 def _global_state() -> dict[str, Any]:
     version, internal, next_gauss = random.getstate()

@@ -96,6 +96,9 @@ class TrainingConfig:
     """Stop once the mean return of evaluations (eval) or of the last 100 training episodes (train) reaches the threshold."""
     return_threshold: float | None = None
     """The threshold for early_stop. Default: environment.spec.return_threshold."""
+    on_nan: Literal["stop", "skip", "rollback"] = "stop"
+    """What to do when weights become NaN or infinite: stop; skip the gradient steps that would make them so; or rollback to
+    the last save and go on with other random numbers, three times at most."""
     callbacks: tuple[Annotated[Any, Component("callback")], ...] = ()
     """Your own callbacks: [{type: my_module.MyCallback, option: value}]."""
 

@@ -16,6 +16,7 @@ from etude.errors import EnvironmentFailureError
 from etude.orchestration.callbacks import Callback, Progress
 from etude.orchestration.counters import Cadence, Counters
 from etude.orchestration.evaluator import Evaluator
+from etude.orchestration.finite import check_finite
 from etude.orchestration.phase_scheduler import Action, PhaseScheduler
 from etude.workflows.base import HookResult, Workflow
 from etude.workflows.collector import Collector
@@ -134,7 +135,7 @@ class Orchestrator:
             callback.on_start(self._progress())
         if self.counters.cycles == 0 and self._saved_at is None:
             self.save()
-        while self.stop_reason is None and self._guarded_cycle():
+        while self.stop_reason is None and self._cycle_done():
             row = self._boundary_row()
             if row is not None:
                 try:
@@ -177,9 +178,13 @@ class Orchestrator:
         if self.collector is not None:
             self.collector.environment.close()
 
-    def _guarded_cycle(self) -> bool:
+    def _cycle_done(self) -> bool:
+        """Run a cycle; False once nothing is left. Whatever goes wrong is told to the callbacks and passed on."""
         try:
-            return self._run_cycle()
+            alive = self._run_cycle()
+            if self._interrupted or any(self._is_due(event) for event in ("log", "evaluate", "save")):
+                check_finite(self.workflow, self.counters)
+            return alive
         except BaseException as error:
             self.stop_reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             if isinstance(error, EnvironmentFailureError):

@@ -46,6 +46,12 @@ class JsonlSink:
         os.fsync(self._file.fileno())
         return self._size
 
+    def rewind(self, offset: int, superseded: Path) -> int:
+        """Move the rows past `offset` to `superseded` and go on from there; returns how many they were."""
+        moved = rewind(self._path, offset, superseded)
+        self._size = self._path.stat().st_size
+        return moved
+
     def close(self) -> None:
         """Sync and close the file."""
         if not self._file.closed:

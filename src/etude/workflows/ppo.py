@@ -177,6 +177,7 @@ class PPO(Workflow):
             max_grad_norm=settings.max_grad_norm,
             decide=self._note_divergence if settings.target_kl or settings.adaptive_kl else None,
             skip=self._stopped if settings.target_kl is not None else None,
+            skip_non_finite=context.config.training.on_nan == "skip",
             mode=context.mode,
         )
 

@@ -25,7 +25,8 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    # As a bare character it is a command to some languages of babel.
+    '"': r"\char34{}",
     "→": r"$\rightarrow$",
     "×": r"$\times$",
     "±": r"$\pm$",

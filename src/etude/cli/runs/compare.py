@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from etude.cli.runs.chosen import chosen_runs, split_metrics
+from etude.cli.runs.list import Filters
 from etude.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _SUFFIXES = (".html", ".png", ".svg", ".pdf")
 
 def compare(
     *selected: Annotated[str, Parameter(name="RUN")],
-    filter: list[str] | None = None,
+    filters: Filters = None,
     group: str | None = None,
     metrics: list[str] | None = None,
     by: str | None = None,
@@ -38,7 +39,7 @@ def compare(
     ----------
     selected
         @last, @best, ids, unique prefixes of ids, or paths.
-    filter
+    filters
         Take every run that meets this condition too, such as algorithm=ppo or eval/return_mean>400; several must all hold.
     group
         Take every run of this group too.
@@ -67,7 +68,7 @@ def compare(
     for path in plot or []:
         if path.suffix.lower() not in _SUFFIXES:
             raise UserError(f"--plot {path}: must end in {', '.join(_SUFFIXES)}")
-    paths = chosen_runs(selected, filter or (), group, runs)
+    paths = chosen_runs(selected, filters or (), group, runs)
     from etude.comparison import results
     from etude.comparison.notes import notes
 

@@ -10,13 +10,14 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from etude.cli.runs.chosen import chosen_runs, split_metrics
+from etude.cli.runs.list import Filters
 from etude.errors import UserError
 
 
 def export(
     *selected: Annotated[str, Parameter(name="RUN")],
-    format: Annotated[Literal["latex", "csv", "json", "markdown"], Parameter(alias="-f")] = "csv",
-    filter: list[str] | None = None,
+    format: Literal["latex", "csv", "json", "markdown"] = "csv",
+    filters: Filters = None,
     group: str | None = None,
     metrics: list[str] | None = None,
     by: str | None = None,
@@ -35,7 +36,7 @@ def export(
         @last, @best, ids, unique prefixes of ids, or paths.
     format
         latex (with booktabs), markdown, csv or json.
-    filter
+    filters
         Take every run that meets this condition too, such as algorithm=ppo or eval/return_mean>400; several must all hold.
     group
         Take every run of this group too.
@@ -59,7 +60,7 @@ def export(
     """
     if curves and format in ("latex", "markdown"):
         raise UserError(f"--curves --format {format}: curves are exported as csv or json")
-    paths = chosen_runs(selected, filter or (), group, runs)
+    paths = chosen_runs(selected, filters or (), group, runs)
     from etude.comparison import report, results
     from etude.comparison.notes import notes
 

@@ -67,13 +67,13 @@ def plan_cleanup(
 def clean_up(run_id: str, root: Path, *, whole: bool = False) -> int:
     """Clean one run up and return the bytes freed; UserError when it is in use or has been tagged or started meanwhile."""
     run = Run.open(root / run_id)
+    size = _freed(run.path, whole)
     with run.lock():
         # The plan may be hours old, and the index is only a cache: what counts is what the run says now.
         if run.status == "running":
             raise UserError(f"run {run.id} is running")
         if run.record.get("tags"):
             raise UserError(f"run {run.id} is tagged")
-        size = _freed(run.path, whole)
         if whole:
             _remove(run.path)
             return size
@@ -88,6 +88,8 @@ def clean_up(run_id: str, root: Path, *, whole: bool = False) -> int:
 def _verdict(run: IndexedRun, kept_because: str | None, whole: bool) -> Verdict:
     if kept_because is not None:
         return Verdict(run, kept_because)
+    if not os.access(run.path, os.W_OK):
+        return Verdict(run, "read-only")
     if _is_locked(run.path):
         return Verdict(run, "in use")
     size = _freed(run.path, whole)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etude.errors import UserError
+from etude.errors import EtudeError, UserError
 from etude.runs.atomic import replace_link, write_json_atomic, write_text_atomic
 from etude.runs.layout import RunLayout
 from etude.runs.lock import brief_lock, exclusive_lock
@@ -150,7 +150,10 @@ class Run(RunLayout):
         # A lock of its own: the run's is held by the trainer for hours, and whoever tags the run must not wait for that.
         with brief_lock(self.path / ".record.lock"):
             record = edit(self.record)
-            write_json_atomic(self.record_path, record)
+            try:
+                write_json_atomic(self.record_path, record)
+            except OSError as error:
+                raise EtudeError(f"{self.record_path} can't be written: {error.strerror or error}") from error
         return record
 
     @property

@@ -106,7 +106,7 @@ def _print_plan(plan: list[Verdict], doomed: list[Verdict], failures: dict[str, 
         print(f"{run.id:<{width}}  {told}  {size(verdict.size):>9}")
     removed = f"{size(sum(verdict.size for verdict in gone))} in {len(gone)} {'run' if len(gone) == 1 else 'runs'}"
     kept = Counter(verdict.kept_because for verdict in plan if verdict.kept_because)
-    reasons = ", ".join(f"{count} {reason}" for reason, count in kept.most_common()) or "none"
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(kept.items())) or "none"
     print(f"{'removed' if done else 'would remove'} {removed}; kept {reasons}")
 
 

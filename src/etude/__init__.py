@@ -18,13 +18,18 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from etude.api import Run, evaluate, load_policy, make_environment, open_run, play, resume, start, train
+    from etude.runs.index import find_runs
 
-__all__ = ["Run", "evaluate", "load_policy", "make_environment", "open_run", "play", "resume", "start", "train"]
+__all__ = ["Run", "evaluate", "find_runs", "load_policy", "make_environment", "open_run", "play", "resume", "start", "train"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'etude' has no attribute '{name}'")
+    if name == "find_runs":  # not in api, which brings torch
+        from etude.runs.index import find_runs
+
+        return find_runs
     from etude import api
 
     return getattr(api, name)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from etude.compute.random_streams import derive_seed
-from etude.environments.rendering import Camera, Show, make_to_show
+from etude.environments.rendering import Camera, Show, frames_per_second, make_to_show
 from etude.errors import UserError
 from etude.orchestration.player import Array, Moment, Player
 from etude.runs.run import Run
@@ -102,14 +102,12 @@ def set_stage(
         for _ in range(copies):
             environments.append(make_to_show(stored.config.environment, show, options=render_options, fps=fps))
             stack.callback(environments[-1].close)
-        cameras = [Camera(environment, stored.config.environment.id) for environment in environments]
-        policy, where = stored.build(environments[0]), stored.config.experiment.device
-        players = [
-            Player(policy, environment, mode=chosen, device=where, camera=camera if show == "pictures" else None)
-            for environment, camera in zip(environments, cameras, strict=True)
-        ]
+        policy, players = stored.build(environments[0]), []
+        for environment in environments:
+            camera = Camera(environment, stored.config.environment.id) if show == "pictures" else None
+            players.append(Player(policy, environment, mode=chosen, device=stored.config.experiment.device, camera=camera))
         stack.pop_all()
-    return Stage(stored, chosen, players, fps or cameras[0].fps)
+    return Stage(stored, chosen, players, fps or frames_per_second(environments[0]))
 
 
 def play_episodes(
@@ -207,7 +205,8 @@ def play(
             recorder=recorder,
             keep_paths=True,
         )
-        return [episode.path for episode in played if episode.path is not None]
+        in_order = sorted(played, key=lambda episode: episode.number)
+        return [episode.path for episode in in_order if episode.path is not None]
 
 
 def number_of_episodes(episodes: int | None, record_length: int | None) -> int | None:

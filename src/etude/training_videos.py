@@ -92,7 +92,7 @@ class RecordVideos(Callback):
     def _play(self, progress: Progress, run_dir: Path) -> None:
         from etude import assembly, session
         from etude.compute.random_streams import derive_seed, isolated_global_generators
-        from etude.environments.rendering import Camera, make_to_show
+        from etude.environments.rendering import Camera, frames_per_second, make_to_show
         from etude.orchestration.player import Player
         from etude.playing import play_episodes
         from etude.runs.run import Run
@@ -111,7 +111,9 @@ class RecordVideos(Callback):
             assert progress.policy is not None
             player = Player(progress.policy(), environment, mode=mode, device=config.experiment.device, camera=camera)
             file = run.videos / f"steps-{counters['env_steps']:010d}.mp4"
-            recorder = stack.enter_context(Recorder(file, fps=options.fps or camera.fps, length=options.length))
+            recorder = stack.enter_context(
+                Recorder(file, fps=options.fps or frames_per_second(environment), length=options.length)
+            )
             episodes = None if options.length else options.episodes or 1
             for _ in play_episodes([player], episodes, root_seed=seed, recorder=recorder):
                 pass  # the recorder has seen it

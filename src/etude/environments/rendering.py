@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -62,16 +62,16 @@ class Camera:
         end, self._end = self._end, None
         return end
 
-    @property
-    def fps(self) -> float:
-        """How many steps make a second of the task's own time; 30 where it does not say."""
-        if not isinstance(self._environment, GymnasiumVector):
-            return DEFAULT_FPS
-        return float(self._environment.copies[0].metadata.get("render_fps") or DEFAULT_FPS)
-
     def _see_end(self, index: int) -> None:
         if index == 0:
             self._end = self.take()
+
+
+def frames_per_second(environment: VectorEnvironment) -> float:
+    """Return how many steps make a second of the task's own time; 30 where it does not say."""
+    if not isinstance(environment, GymnasiumVector):
+        return DEFAULT_FPS
+    return float(environment.copies[0].metadata.get("render_fps") or DEFAULT_FPS)
 
 
 def make_to_show(
@@ -162,14 +162,12 @@ def _make_current(environment: VectorEnvironment) -> None:
 
 @contextmanager
 def _without_complaints(name: str) -> Iterator[None]:
-    """Gymnasium's own model files make MuJoCo warn, into a MUJOCO_LOG.TXT in the user's folder too."""
-    if not _is_mujoco(name):
+    """Silence what we say better ourselves, and MuJoCo on Gymnasium's own models, which would leave a MUJOCO_LOG.TXT."""
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", ".*(possible render_modes|HumanRendering wrapper)")
+        if _is_mujoco(name):
+            mujoco: Any = importlib.import_module("mujoco")
+            stack.callback(mujoco.set_mju_user_warning, mujoco.get_mju_user_warning())
+            mujoco.set_mju_user_warning(lambda _: None)
         yield
-        return
-    mujoco: Any = importlib.import_module("mujoco")
-    handler = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda _: None)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(handler)

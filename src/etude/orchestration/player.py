@@ -106,4 +106,4 @@ def _array(observation: Observation) -> Array:
 
 
 def _copy(tensor: torch.Tensor) -> np.ndarray:
-    return np.array(tensor[0].to("cpu"))
+    return tensor[0].detach().to("cpu").numpy().copy()

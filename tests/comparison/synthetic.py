@@ -60,7 +60,8 @@ def write_run(
         "version": 1,
         "id": path.name,
         "name": name,
-        "created": f"2026-03-01T12:00:{seed % 60:02}+00:00",
+        # In the order in which they are written.
+        "created": f"2026-03-01T12:00:{len(list(root.iterdir())):02}+00:00",
         "status": status,
     }
     facts = {"group": group, "tags": [], "environment": environment, "algorithm": algorithm, "seed": seed, "total_steps": 4000}

@@ -36,6 +36,8 @@ _LATEX = {
     "…": r"\ldots{}",
     "·": r"\textperiodcentered{}",
 }
+_LETTERS = "ßæøåœłÆØÅŒŁ"
+_ACCENTS = "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327"
 _MARKDOWN = r"\`*_{}[]<>#|~"
 
 
@@ -147,6 +149,7 @@ def _one_line(text: str) -> str:
 def _plain(character: str) -> str:
     if character.isascii():
         return character if character.isprintable() else "?"
-    # Accented Latin letters are in every LaTeX; what else there is depends on fonts.
-    is_latin = unicodedata.name(character, "").startswith("LATIN") and ord(character) < 0x180
-    return character if is_latin else f"[U+{ord(character):04X}]"
+    # Every LaTeX has these letters and puts these accents on plain ones; what else it can set depends on its fonts.
+    base, *marks = unicodedata.normalize("NFD", character)
+    is_accented = ord(character) < 0x180 and base.isascii() and base.isalpha() and set(marks) <= set(_ACCENTS)
+    return character if is_accented or character in _LETTERS else f"[U+{ord(character):04X}]"

@@ -6,7 +6,7 @@ taken one way now and another way after a resume.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.optim import Adam, AdamW, Optimizer
 
 from etude.buffers.rollout import take
 from etude.components.optimizers import clipped_step, or_non_finite
-from etude.compute.accelerate import Mode
+from etude.compute.accelerate import Mode, compile_apart
 
 Metrics = Mapping[str, Tensor]
 WARM_UP_CALLS = 3
@@ -49,7 +49,7 @@ class GradientStep:
         self.steps_per_call = 1 if self.mode == "eager" else STEPS_PER_CALL
         self.keys: tuple[str, ...] = ()
         self._run = {"eager": self._eager, "compiled": self._compiled, "graph": self._replay}[self.mode]
-        self._compiled_step: Callable[..., Tensor] | None = None
+        self._compiled_steps: dict[tuple[torch.Size, ...], Callable[..., Tensor]] = {}
         self._graph: torch.cuda.CUDAGraph | None = None
         self._static: dict[str, Any] = {}
 
@@ -80,11 +80,12 @@ class GradientStep:
     # ---- compiled: loss, gradient, clipping and Adam in one function of tensors ------------------------------------------
 
     def _compiled(self, batch: Mapping[str, Any], indices: Tensor) -> Tensor:
-        if self._compiled_step is None:
+        shapes = (*_shapes(batch), indices.shape)
+        if shapes not in self._compiled_steps:
             self._state = _adam_state(self.objective, self.optimizer)
-            self._compiled_step = torch.compile(self._pure_steps, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
+            self._compiled_steps[shapes] = compile_apart(self._pure_steps)
         with torch.no_grad():
-            return self._compiled_step(self._state, batch, indices)
+            return self._compiled_steps[shapes](self._state, batch, indices)
 
     def _pure_steps(self, state: dict[str, Any], batch: Mapping[str, Any], indices: Tensor) -> Tensor:
         return torch.stack([self._pure_step(state, take(batch, index)) for index in indices.unbind()])
@@ -145,6 +146,14 @@ class GradientStep:
         tensors += [v for state in self.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
         tensors += [group["lr"] for group in self.optimizer.param_groups if isinstance(group["lr"], Tensor)]
         return [*tensors, self.skip] if self.skip is not None else tensors
+
+
+def _shapes(tree: Mapping[str, Any]) -> Iterator[torch.Size]:
+    for value in tree.values():
+        if isinstance(value, Mapping):
+            yield from _shapes(value)
+        else:
+            yield value.shape
 
 
 def _is_adam(optimizer: Optimizer) -> bool:

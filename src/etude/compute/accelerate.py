@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from typing import Literal
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any, Literal
 
 import torch
 
@@ -26,3 +28,21 @@ def choose_mode(wanted: str, device: torch.device, gradient_steps: int) -> Mode:
 def has_compiler() -> bool:
     """Whether this machine has the C++ compiler that compiling for the CPU needs."""
     return any(shutil.which(name) for name in ("c++", "g++", "clang++"))
+
+
+def compile_apart(function: Any) -> Callable[..., Any]:
+    """Compile a function or method for the CPU, for callers that always call it with tensors of the same shapes.
+
+    The compiler keeps its result with the code object and asks dozens of guards on every call whether it still fits. A
+    code object of its own and one shape per function leave nothing to ask; on small networks that is 5% of a run.
+    """
+    plain = getattr(function, "__func__", function)
+    own = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
+    bound = MethodType(own, function.__self__) if hasattr(function, "__self__") else own
+    options = {
+        "cpp_wrapper": True,
+        # By exponentials: within 2e-7 of the library's tanh, and several times as fast.
+        "cpp.use_decompose_tanh": True,
+        "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
+    }
+    return torch.compile(bound, dynamic=False, fullgraph=True, options=options)

@@ -120,6 +120,8 @@ class CartPole(ClassicVector):
     """Balance a pole on a cart (Barto, Sutton and Anderson 1983), with Euler steps of 20 ms."""
 
     state_size = 4  # position, velocity, angle, angular velocity
+    _forces = np.array([-10.0, 10.0])
+    _limits = np.array([2.4, 12 * 2 * _PI / 360])
 
     def draw(self, generator: np.random.Generator) -> Array:
         """Almost upright and almost still."""
@@ -127,21 +129,18 @@ class CartPole(ClassicVector):
 
     def advance(self, state: Array, action: Array) -> tuple[Array, Array | float, Array]:
         """Push with 10 N to the left or to the right; it ends beyond 2.4 m or 12°."""
-        x, x_dot, theta, theta_dot = state.T
-        force = np.where(action == 1, 10.0, -10.0)
+        theta, theta_dot = state[:, 2], state[:, 3]
         cos, sin = np.cos(theta), np.sin(theta)
         total, pole = 0.1 + 1.0, 0.1 * 0.5
-        push = (force + pole * np.square(theta_dot) * sin) / total
+        push = (self._forces[action] + pole * np.square(theta_dot) * sin) / total
         theta_acc = (9.8 * sin - cos * push) / (0.5 * (4.0 / 3.0 - 0.1 * np.square(cos) / total))
-        x_acc = push - pole * theta_acc * cos / total
-        following = np.empty_like(state)
-        following[:, 0] = x + 0.02 * x_dot
-        following[:, 1] = x_dot + 0.02 * x_acc
-        following[:, 2] = theta + 0.02 * theta_dot
-        following[:, 3] = theta_dot + 0.02 * theta_acc
-        limit = 12 * 2 * _PI / 360
-        ended = (np.abs(following[:, 0]) > 2.4) | (np.abs(following[:, 2]) > limit)
-        return following, 1.0, ended
+        change = np.empty_like(state)
+        change[:, ::2] = state[:, 1::2]  # positions change by velocities
+        change[:, 1] = push - pole * theta_acc * cos / total
+        change[:, 3] = theta_acc
+        change *= 0.02
+        change += state
+        return change, 1.0, (np.abs(change[:, ::2]) > self._limits).any(1)
 
 
 class Pendulum(ClassicVector):

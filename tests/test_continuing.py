@@ -11,6 +11,7 @@ import torch
 from etude.cli import run as etude
 from etude.errors import UserError
 from etude.runs.run import Run
+from etude.telemetry.jsonl import read_rows
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
 
 SMALL = ("training.total_steps=2000", "algorithm.epochs=1", "evaluation.episodes=2")
@@ -81,3 +82,18 @@ def test_networks_that_do_not_fit_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="checkpoint '777' not found"):
         train("CartPole-v1:ppo", tmp_path, *SMALL, f"experiment.init_from='{teacher.id}:777'")
     assert len(Run.list(tmp_path)) == 1
+
+
+def test_tensorboard_has_one_stream_over_a_stop_a_crash_and_a_resume(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    words = (*SMALL, "logging.tensorboard=true", "logging.every_steps=256", "checkpoint.every_steps=512")
+    with stopped_after(3):
+        run = train("CartPole-v1:ppo", tmp_path, *words)
+    resume(run, checkpoint="512")
+    events = EventAccumulator(str(run.logs / "tensorboard"), purge_orphaned_data=True)
+    events.Reload()
+    curve = [(event.step, event.value) for event in events.Scalars("train/loss")]
+    logged = [row for row in read_rows(run.metrics_path) if "train/loss" in row]
+    rows = [(row["env_steps"], pytest.approx(row["train/loss"])) for row in logged]
+    assert curve == rows

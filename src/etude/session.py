@@ -90,8 +90,7 @@ class Training:
             stack.callback(console.close)
             run.update_status(status="running")
             rows = JsonlSink(run.metrics_path)
-            resumed_at = orchestrator.counters.env_steps if self._past else None
-            sinks: list[Sink] = [rows, console, *_optional_sinks(config, run, resumed_at)]
+            sinks: list[Sink] = [rows, console, *_optional_sinks(config, run, self._past)]
             group = SinkGroup(sinks, on_alert=lambda text: console.message(text, error=True))
             stack.callback(group.close)
             store = run.checkpoints(config.checkpoint.keep)
@@ -370,12 +369,13 @@ def _check_sinks(config: Config) -> None:
             raise UserError(f"logging.{package} needs a package that is not installed: pip install 'etude[{package}]'")
 
 
-def _optional_sinks(config: Config, run: Run, resumed_at: int | None) -> list[Sink]:
+def _optional_sinks(config: Config, run: Run, past: Sequence[Mapping[str, float]]) -> list[Sink]:
     sinks: list[Sink] = []
     if config.logging.tensorboard:
         from etude.telemetry.tensorboard import TensorBoardSink
 
-        sinks.append(TensorBoardSink(run.logs / "tensorboard", purge_step=resumed_at))
+        after_past = int(past[-1]["env_steps"]) + 1 if past else None
+        sinks.append(TensorBoardSink(run.logs / "tensorboard", purge_step=after_past))
     if config.logging.wandb.enabled:
         from etude.telemetry.wandb import WandbSink
 
@@ -389,6 +389,7 @@ def _optional_sinks(config: Config, run: Run, resumed_at: int | None) -> list[Si
                 config=to_plain(config),
                 run_dir=run.path,
                 mode=wandb.mode,
+                rows_before=len(past),
             )
         )
     return sinks

@@ -11,13 +11,14 @@ from etude.telemetry.wandb import WandbSink
 
 class FakeRun:
     def __init__(self):
-        self.logged, self.defined, self.finished = [], [], 0
+        self.logged, self.steps, self.defined, self.finished = [], [], [], 0
 
     def define_metric(self, name, **options):
         self.defined.append((name, options))
 
-    def log(self, row):
+    def log(self, row, step):
         self.logged.append(row)
+        self.steps.append(step)
 
     def finish(self):
         self.finished += 1
@@ -86,3 +87,9 @@ def test_without_the_package_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"pip install 'etude\[wandb\]'"):
         make(tmp_path)
+
+
+def test_rows_of_a_resumed_run_are_numbered_on(wandb, tmp_path):
+    sink = make(tmp_path, rows_before=3)
+    sink.write([{"env_steps": 40, "train/loss": 1.0}, {"env_steps": 50, "train/loss": 2.0}])
+    assert wandb.run.steps == [3, 4]

@@ -15,7 +15,9 @@ from etude.telemetry.names import Row
 class WandbSink:
     """Log every metric to a W&B run; without a connection it is kept in the run directory to upload later.
 
-    A resumed run continues its own W&B run. `axis` is the counter on the x-axis, `updates` for an offline run.
+    A resumed run continues its own W&B run: rows are numbered from the run's first one on (`rows_before` came earlier),
+    because an offline W&B run does not know what an earlier sitting logged. `axis` is the counter on the x-axis, `updates` for
+    an offline run.
     """
 
     def __init__(
@@ -28,6 +30,7 @@ class WandbSink:
         run_dir: Path,
         mode: Literal["online", "offline", "disabled"] = "online",
         axis: str = "env_steps",
+        rows_before: int = 0,
     ) -> None:
         try:
             wandb = importlib.import_module("wandb")
@@ -55,14 +58,15 @@ class WandbSink:
                 stacklevel=2,
             )
             self._run = wandb.init(mode="offline", **settings)
-        # W&B's own step counts calls; a resumed run repeats none of ours.
+        self._rows = rows_before
         self._run.define_metric(axis)
         self._run.define_metric("*", step_metric=axis)
 
     def write(self, rows: Sequence[Row]) -> None:
         """Log each row as one W&B history entry."""
         for row in rows:
-            self._run.log(dict(row))
+            self._run.log(dict(row), step=self._rows)
+            self._rows += 1
 
     def flush(self) -> None:
         """W&B sends from a process of its own; there is nothing to push."""

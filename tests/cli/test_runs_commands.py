@@ -22,7 +22,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
-def test_show_says_what_a_run_is_made_of(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_shown_located_and_cleaned_up(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         etude(["train", "CartPole-v1:ppo", *TINY, "--group", "g", "experiment.tags=[x]", "--name", "{algorithm}-{seed}"]) == 0
     )
@@ -49,6 +49,11 @@ def test_show_says_what_a_run_is_made_of(root: Path, capsys: pytest.CaptureFixtu
         assert path.samefile(run.checkpoints_path / mark)
         assert etude(["evaluate", str(path), "--episodes", "1"]) == 0
         capsys.readouterr()
+    assert etude(["runs", "tag", "@last", "--remove", "x"]) == 0
+    assert etude(["runs", "cleanup", "--keep-best", "0", "--yes"]) == 0
+    for words in (["resume", "@last", "training.total_steps=2000"], ["evaluate", "@last"]):
+        assert etude(words) == 2
+        assert "its checkpoints were cleaned up on" in capsys.readouterr().err
 
 
 def test_path_prints_the_path_alone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,8 +101,6 @@ def test_cleanup_is_dry_until_told_otherwise(root: Path, capsys: pytest.CaptureF
     assert all(os.listdir(run.checkpoints_path) for run in (best, kept))
     assert etude(["runs", "list", "--json", "-f", "cleaned!="]) == 0
     assert [row["id"] for row in json.loads(capsys.readouterr().out)] == [poor.id]
-    assert etude(["resume", poor.id]) == 2
-    assert "its checkpoints were cleaned up on" in capsys.readouterr().err
     assert etude(["runs", "show", poor.id]) == 0
     assert "its checkpoints were cleaned up on" in capsys.readouterr().out
 

@@ -51,6 +51,8 @@ def test_filters_sort_and_limit(three: Path, listed) -> None:
     assert listed("--sort", "eval/return") == "bca"
     assert listed("--sort", "eval/return", "--reverse", "--limit", "1") == "a"
     assert listed("--limit", "0") == "cba"
+    assert listed("--group", "wide") == "b"
+    assert listed("--group", "w*", "-f", "env=Pendulum*") == ""
 
 
 def test_metrics_may_be_named_as_other_systems_do(three: Path, listed) -> None:

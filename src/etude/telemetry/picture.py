@@ -22,14 +22,23 @@ def picture(rows: Sequence[Row], header: RunHeader, width: int = 110) -> str:
     history = History()
     for row in rows:
         history.record(row)
-    # Colours come from the image, never from the terminal that happens to make it.
-    console = RichConsole(
-        file=io.StringIO(), record=True, width=width, force_terminal=True, color_system="truecolor", no_color=False
-    )
+    console = drawing_board(width)
     for line in draw(header, history, width, height=40):
         console.print(line, no_wrap=True, overflow="crop", highlight=False)
-    svg = console.export_svg(title=f"etude train {header.environment}:{header.algorithm}", unique_id="etude")
-    # The picture stands alone: no fonts from elsewhere, the reader's own monospaced one instead.
+    return standalone_svg(console, f"etude train {header.environment}:{header.algorithm}")
+
+
+def drawing_board(width: int) -> RichConsole:
+    """Return a console that keeps what is printed, in colours of its own, whatever terminal happens to make the image."""
+    return RichConsole(
+        file=io.StringIO(), record=True, width=width, force_terminal=True, color_system="truecolor", no_color=False
+    )
+
+
+def standalone_svg(console: RichConsole, title: str) -> str:
+    """Return what was printed as an SVG image that needs nothing from elsewhere."""
+    svg = console.export_svg(title=title, unique_id="etude")
+    # No fonts to fetch: the reader's own monospaced one instead.
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code, monospace", "monospace")
 
 

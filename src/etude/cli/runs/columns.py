@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from etude.cli.runs.words import age, moment, number
-from etude.runs.indexed_run import IndexedRun
+from etude.runs.indexed_run import MONITOR, IndexedRun
 from etude.runs.run_keys import FACTS, RunKeys, is_result, value_of
 from etude.telemetry.readable import duration
 
@@ -23,7 +23,7 @@ def default_columns(runs: Sequence[IndexedRun], sort: str | None) -> list[str]:
     says_what = all((run.environment or "") in run.id and (run.algorithm or "") in run.id for run in runs)
     columns = ["id", *([] if says_what else ["environment", "algorithm"]), "status", "env_steps", "best", "last"]
     columns += [key for key in ("group", "tags") if any(value_of(run, key) for run in runs)]
-    if sort is not None and sort not in columns and sort not in ("age", "created"):
+    if sort is not None and sort not in (*columns, "age", "created", MONITOR):  # `last` is the monitored metric
         columns.append(sort)
     return [*columns, "age"]
 

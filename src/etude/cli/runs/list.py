@@ -17,6 +17,7 @@ Filters = Annotated[list[str] | None, Parameter(name=["--filter", "-f"])]
 def list_runs(
     *,
     filters: Filters = None,
+    group: str | None = None,
     sort: str | None = None,
     reverse: bool = False,
     columns: str | None = None,
@@ -33,6 +34,8 @@ def list_runs(
     filters
         key=value, also with !=, >, >=, < and <=: algorithm=ppo, eval/return>400, date>=2026-11-01, age<7d, name=ant-*. May be
         repeated.
+    group
+        Only runs of this group, as --filter group=....
     sort
         A key to sort by: results with the highest first, all else ascending.
     reverse
@@ -49,13 +52,15 @@ def list_runs(
     from etude.cli.runs.columns import as_json as to_json
     from etude.cli.runs.columns import chosen_columns, default_columns
     from etude.cli.runs.spelling import our_spelling, our_words
+    from etude.runs.conditions import Condition
     from etude.runs.index import RunIndex
     from etude.runs.run_keys import RunKeys
     from etude.runs.run_query import Query
 
     root = runs_root(runs)
     sort = None if sort is None else our_spelling(sort)
-    query = Query(our_words(filters or ()), sort=sort, reverse=reverse, limit=limit)
+    conditions = [*our_words(filters or ()), *([] if group is None else [Condition.equal("group", group)])]
+    query = Query(conditions, sort=sort, reverse=reverse, limit=limit)
     listing = RunIndex(root).read() if root.exists() else None
     everything = listing.runs if listing else []
     found = query.matching(everything)

@@ -19,8 +19,8 @@ AXES = {
     "episodes": "episodes",
     "time": "seconds",
 }
-POINTS = 400
-_RESAMPLES = 2000
+POINTS = 300
+_RESAMPLES = 1000
 
 
 class Curve(NamedTuple):

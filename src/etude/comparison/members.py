@@ -35,6 +35,7 @@ class Member:
     packages: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     """What could not be read, one line each."""
+    _curves: dict[tuple[str, str], Curve] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def id(self) -> str:
@@ -76,7 +77,9 @@ class Member:
 
     def curve(self, metric: str, axis: str) -> Curve:
         """Return a metric over an axis."""
-        return curve(self.rows, metric, axis)
+        if (metric, axis) not in self._curves:
+            self._curves[metric, axis] = curve(self.rows, metric, axis)
+        return self._curves[metric, axis]
 
 
 def read_member(path: Path) -> Member:

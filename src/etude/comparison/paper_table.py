@@ -112,7 +112,7 @@ def _seed_count(by_metric: Sequence[Sequence[Result]], position: int) -> str:
 def _caption(comparison: Comparison) -> str:
     taken = "at each run's end" if comparison.limit is None else f"at {comparison.limit:,.0f} {comparison.axis}"
     groups = {seeds(group) for group in comparison.groups}
-    which = f" (seeds {groups.pop()})" if len(groups) == 1 else ""
+    which = f" {groups.pop()}" if len(groups) == 1 else ""
     return (
         f"Mean ± standard deviation over seeds{which} and interquartile mean, {taken}, "
         "with 95% stratified bootstrap percentile confidence intervals in brackets."

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from etude.comparison.config_diff import Difference, code_differences, config_differences, package_differences
-from etude.comparison.curves import AXES, POINTS, Band, Curve, apart_or_together, combine, smoothed
+from etude.comparison.curves import AXES, Band, Curve, apart_or_together, combine, smoothed
 from etude.comparison.groups import Group, make_groups
 from etude.comparison.members import Member, read_member
 from etude.errors import UserError, did_you_mean
@@ -73,7 +73,7 @@ class Comparison:
     settings: list[Difference] = field(default_factory=list)
     code: list[Difference] = field(default_factory=list)
     packages: list[Difference] = field(default_factory=list)
-    _bands: dict[tuple[str, str, int], Band] = field(default_factory=dict, repr=False, compare=False)
+    _bands: dict[tuple[str, str], Band] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def members(self) -> list[Member]:
@@ -89,16 +89,16 @@ class Comparison:
         results = [_result(group, metric, self.axis, self.limit) for metric in metrics for group in self.groups]
         return replace(self, metrics=list(metrics), results=results, improvements=_improvements(results), _bands={})
 
-    def band(self, group: Group, metric: str, *, points: int = POINTS) -> Band:
+    def band(self, group: Group, metric: str) -> Band:
         """Return a group's curve of a metric with its interval."""
-        known = self._bands.get((group.letter, metric, points))
+        known = self._bands.get((group.letter, metric))
         if known is None:
-            width = self.smooth * self.longest(metric)
+            width = self.smooth * self._length(metric) if self.smooth else 0.0
             lines = [[smoothed(m.curve(metric, self.axis).finite, width) for m in part] for part in group.strata()]
-            known = self._bands[group.letter, metric, points] = combine(lines, AGGREGATES[self.aggregate], points=points)
+            known = self._bands[group.letter, metric] = combine(lines, AGGREGATES[self.aggregate])
         return known
 
-    def longest(self, metric: str) -> float:
+    def _length(self, metric: str) -> float:
         """Return how far the axis of a metric reaches."""
         return max((line.x[-1] for m in self.members if len((line := m.curve(metric, self.axis)).x)), default=0.0)
 

@@ -86,13 +86,13 @@ def _metric(comparison: Comparison, metric: str) -> str:
     heading = ("", "N", "MEAN", "95% CI", "IQM", "95% CI", "STD", "MIN", "MAX", "BEST", *(["GAP"] if with_gap else []))
     rows = [heading, *(_metric_row(result, with_gap) for result in results)]
     if comparison.limit is None:
-        when = "the last value of each run"
+        when = "the last value of each run; BEST: the highest of any run at any time"
     else:
-        when = f"the last value of each run up to {comparison.limit:,.0f} {AXES[comparison.axis]}"
+        until = f"{comparison.limit:,.0f} {AXES[comparison.axis]}"
+        when = f"the last value of each run up to {until}; BEST: the highest of any run until then"
     solved = sorted({result.threshold for result in results if result.threshold is not None})
     gap = f"; GAP: how far below {', '.join(map(number, solved))} on average" if with_gap else ""
-    title = f"{metric}: {when}; BEST: the highest of any run at any time{gap}"
-    return f"{title}\n{aligned(rows, right=(1, 2, 4, 6, 7, 8, 9, 10))}"
+    return f"{metric}: {when}{gap}\n{aligned(rows, right=(1, 2, 4, 6, 7, 8, 9, 10))}"
 
 
 def _metric_row(result: Result, with_gap: bool) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -101,12 +102,12 @@ def summarise(strata: Strata, *, threshold: float | None = None) -> Summary:
 def bootstrap_band(strata: Sequence[Array], measure: Measure = mean, *, resamples: int = RESAMPLES) -> tuple[Array, Array]:
     """Return the interval's two ends at every point of curves: each stratum is (seeds, points), resampled by whole curves."""
     curves = np.concatenate(strata)  # (seeds, points)
-    generator = np.random.default_rng(_SEED)
-    drawn = np.empty((resamples, curves.shape[1]))
-    at_once = max(1, _MOST_NUMBERS_AT_ONCE // max(1, curves.size))
-    for first in range(0, resamples, at_once):
-        rows = min(at_once, resamples - first)
-        drawn[first : first + rows] = measure(curves[_draw(generator, [len(part) for part in strata], rows)], 1)
+    sizes = tuple(map(len, strata))
+    if measure is mean and resamples * len(curves) <= _MOST_NUMBERS_AT_ONCE:
+        # To a mean it only matters how often each run was drawn: one product of matrices instead of a copy of everything.
+        drawn = _times_drawn(sizes, resamples) @ curves / len(curves)
+    else:
+        drawn = _drawn(curves, sizes, measure, resamples)
     low, high = np.percentile(drawn, _percentiles(), axis=0)
     # Sums in another order differ in the last bit; an interval that excludes its own estimate by that would be absurd.
     value = measure(curves, 0)
@@ -122,15 +123,13 @@ def probability_of_improvement(ours: Strata, theirs: Strata, *, resamples: int =
     first, second = _checked(ours), _checked(theirs)
     if len(first) != len(second):
         raise ValueError(f"{len(first)} tasks on one side and {len(second)} on the other")
-    generator = np.random.default_rng(_SEED)
+    times = _times_drawn(tuple(map(len, [*first, *second])), resamples)
+    per_run = np.split(times, np.cumsum([len(scores) for scores in [*first, *second]])[:-1], axis=1)
     values, drawn = [], np.zeros(resamples)
-    for x, y in zip(first, second, strict=True):
+    for task, (x, y) in enumerate(zip(first, second, strict=True)):
         higher = (x[:, None] > y) + 0.5 * (x[:, None] == y)  # (ours, theirs)
         values.append(float(np.mean(higher)))
-        # How often each run was drawn is all that matters to a mean over pairs.
-        times_x = generator.multinomial(len(x), np.full(len(x), 1 / len(x)), size=resamples)
-        times_y = generator.multinomial(len(y), np.full(len(y), 1 / len(y)), size=resamples)
-        drawn += np.einsum("ri,ij,rj->r", times_x, higher, times_y, optimize=True) / higher.size
+        drawn += np.sum(per_run[task] @ higher * per_run[task + len(first)], axis=1) / higher.size
     value = float(np.mean(values))
     if min(map(len, [*first, *second])) < 2:
         return Estimate(value, None)
@@ -144,11 +143,24 @@ def performance_profile(strata: Strata, thresholds: ArrayLike) -> Array:
     return np.mean([(scores[:, None] > levels).mean(axis=0) for scores in _checked(strata)], axis=0)
 
 
-def _draw(generator: np.random.Generator, sizes: Sequence[int], rows: int) -> NDArray[np.int64]:
+def _drawn(curves: Array, sizes: Sequence[int], measure: Measure, resamples: int) -> Array:
+    generator = np.random.default_rng(_SEED)
     starts = np.cumsum([0, *sizes[:-1]])
-    return np.concatenate(
-        [start + generator.integers(0, size, (rows, size)) for start, size in zip(starts, sizes, strict=True)], axis=1
-    )
+    drawn = np.empty((resamples, curves.shape[1]))
+    at_once = max(1, _MOST_NUMBERS_AT_ONCE // max(1, curves.size))
+    for first in range(0, resamples, at_once):
+        rows = min(at_once, resamples - first)
+        parts = [start + generator.integers(0, size, (rows, size)) for start, size in zip(starts, sizes, strict=True)]
+        drawn[first : first + rows] = measure(curves[np.concatenate(parts, axis=1)], 1)
+    return drawn
+
+
+@lru_cache(maxsize=16)
+def _times_drawn(sizes: tuple[int, ...], resamples: int) -> Array:
+    """How often each resample has each run, (resamples, runs); the same for all scores, so it is drawn once."""
+    generator = np.random.default_rng(_SEED)
+    times = [generator.multinomial(size, np.full(size, 1 / size), size=resamples) for size in sizes]
+    return np.concatenate(times, axis=1).astype(np.float64)
 
 
 def _percentiles() -> tuple[float, float]:

@@ -42,7 +42,7 @@ def compare(
     filters
         Take every run that meets this condition too, such as algorithm=ppo or eval/return_mean>400; several must all hold.
     group
-        Take every run of this group too.
+        Take every run of this group too, or of groups such as sweep-*; with --filter, those that meet both.
     metrics
         What to compare, separated by commas; patterns such as train/* work. Default: eval/return_mean.
     by

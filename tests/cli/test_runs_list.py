@@ -141,6 +141,18 @@ def test_an_unfinished_run_shows_how_far_it_is(root: Path) -> None:
     assert cell(find_runs(root)[0], "env_steps") == "250 (25%)"
 
 
+def test_a_stranger_s_run_can_not_write_to_the_terminal(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(root, "x", tags=["[red]a", "b\x1b[2J"], group="two\nlines")
+    run.update_status(stop_reason="\x1b]0;title\x07")
+    for words in (["runs", "list"], ["runs", "show", run.id]):
+        assert etude(words) == 0
+        out = capsys.readouterr().out
+        assert "\x1b" not in out
+        assert "[red]a" in out
+        assert "two�lines" in out
+    assert "[red]a" in "".join(draw(find_runs(root), 200))
+
+
 def test_spans_and_sizes_are_short() -> None:
     assert [age(s) for s in (0.4, 59, 60, 7200, 86400, 10 * 86400, 21 * 86400)] == ["0s", "59s", "1m", "2h", "1d", "10d", "3w"]
     assert [size(n) for n in (0, 1023, 1024, 1536, 10 * 2**20, 3 * 2**30, 5000 * 2**40)] == [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from etude.errors import UserError
-from etude.runs.cleanup import Verdict, clean_up, plan_cleanup, size_of
+from etude.runs.cleanup import Verdict, clean_up, plan_cleanup, remove_leftovers, size_of
 from etude.runs.index import RunIndex
 from etude.runs.run import Run
 from tests.runs.run_trees import make_run
@@ -141,6 +141,19 @@ def test_a_run_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
             clean_up(run.id, tmp_path)
         child.kill()
     assert plan(tmp_path) == {"x": None}
+
+
+def test_a_removal_that_was_cut_short_is_finished(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "x", with_files=True)
+    os.rename(run.checkpoints_path, run.path / ".deleting-checkpoints")
+    run.checkpoints_path.mkdir()
+    assert verdict(tmp_path, "x").size == FILES
+    assert clean_up(run.id, tmp_path) == FILES
+    assert size_of(run.path) < FILES
+    os.rename(run.path, tmp_path / f".deleting-{run.id}")
+    assert RunIndex(tmp_path).read().runs == Run.list(tmp_path) == []
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if "deleting" in path.name] == []
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

@@ -258,6 +258,20 @@ def test_a_config_that_grows_without_end_is_refused(tmp_path: Path) -> None:
     assert "more than 20000 values" in listing.problems[0]
 
 
+def test_strange_names_and_half_characters_are_listed(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "x", tags=["t"])
+    run.update_status(name="half \ud800", group="\x1b[31m", seed=2**70, tags=["ok", 3, "\udfff"])
+    run.resolved_path.write_text("")
+    settle()
+    fresh, cached = RunIndex(tmp_path).read().runs, RunIndex(tmp_path).read().runs
+    assert fresh == cached
+    assert (cached[0].name, cached[0].group, cached[0].seed, cached[0].tags) == ("half ?", "\x1b[31m", None, ("ok", "?"))
+    strange = os.fsencode(tmp_path) + b"/not-\xff-utf8"
+    os.rename(os.fsencode(run.path), strange)
+    assert [os.fsencode(row.path) for row in RunIndex(tmp_path).read().runs] == [strange]
+    assert stored(tmp_path) == []
+
+
 def test_eight_processes_that_create_and_list_at_once_lose_nothing(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from etude.runs.run import Run; from etude.runs.index import RunIndex\n"

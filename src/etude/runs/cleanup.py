@@ -82,7 +82,14 @@ def clean_up(run_id: str, root: Path, *, whole: bool = False) -> int:
         for folder in _removable(run.path):
             _remove(folder)
             folder.mkdir()
+        remove_leftovers(run.path)
     return size
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Finish removals that were cut short in a runs directory or a run."""
+    for path in folder.glob(f"{_DOOMED}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _verdict(run: IndexedRun, kept_because: str | None, whole: bool) -> Verdict:
@@ -133,7 +140,8 @@ def _removable(run_directory: Path) -> list[Path]:
 
 
 def _freed(run_directory: Path, whole: bool) -> int:
-    return sum(size_of(folder) for folder in ([run_directory] if whole else _removable(run_directory)))
+    parts = [*_removable(run_directory), *run_directory.glob(f"{_DOOMED}*")]
+    return sum(size_of(folder) for folder in ([run_directory] if whole else parts))
 
 
 def size_of(folder: Path) -> int:

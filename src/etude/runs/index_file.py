@@ -57,7 +57,9 @@ class IndexFile:
 
     def save(self, changed: Iterable[Entry], gone: Iterable[str]) -> bool:
         """Write and forget entries in one transaction; False where that is impossible, such as a read-only folder."""
-        rows, folders = [_to_row(entry) for entry in changed], [(folder,) for folder in gone]
+        # A folder whose name is not text is listed all the same, only never remembered.
+        rows = [_to_row(entry) for entry in changed if entry.folder.isprintable()]
+        folders = [(folder,) for folder in gone]
         try:
             with self._connection() as connection:
                 connection.execute("BEGIN IMMEDIATE")

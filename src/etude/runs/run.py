@@ -198,10 +198,10 @@ def _new_directory(root: Path, stem: str) -> Path:
 
 
 def run_folders(root: Path) -> Iterator[Path]:
-    """Every folder under `root`, links aside; most of them are runs."""
+    """Every folder under `root`, links and hidden ones aside; most of them are runs."""
     try:
-        # Links (@last) would list a run twice.
-        yield from [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
+        # Links (@last) would list a run twice; hidden folders are what a cut-off removal left.
+        yield from [path for path in root.iterdir() if path.name[0] != "." and path.is_dir() and not path.is_symlink()]
     except OSError as error:
         raise UserError(f"runs directory {root}: {error.strerror or error}") from error
 

@@ -63,12 +63,12 @@ def read_entry(path: Path, stamp: str) -> Entry:
         path=path,
         name=_text(record.get("name")),
         group=_text(record.get("group")),
-        tags=tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else (),
+        tags=tuple(tag for each in tags if (tag := _text(each))) if isinstance(tags, list) else (),
         # Runs made before run.json held these facts have them in their config.
         environment=_text(record.get("environment")) or _text(config.get("environment.id")),
         algorithm=_text(record.get("algorithm")) or _text(config.get("algorithm.name")),
         seed=_whole(config.get("experiment.seed", record.get("seed"))),
-        status=str(record.get("status")),
+        status=_text(str(record.get("status"))) or "",
         created=_text(record.get("created")),
         env_steps=_whole(counters.get("env_steps")),
         # A resume may have raised the budget; the resolved config is what counts now.
@@ -145,7 +145,8 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    # JSON can say half a character, which no database and no terminal takes.
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
 
 
 def _number(value: object) -> float | None:

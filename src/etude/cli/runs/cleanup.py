@@ -82,10 +82,11 @@ def cleanup(
 
 def _carry_out(doomed: list[Verdict], root: Path, whole: bool) -> dict[str, str]:
     from etude.errors import EtudeError
-    from etude.runs.cleanup import clean_up
+    from etude.runs.cleanup import clean_up, remove_leftovers
     from etude.runs.index import RunIndex
 
     failures = {}
+    remove_leftovers(root)
     for verdict in doomed:
         try:
             clean_up(verdict.run.id, root, whole=whole)

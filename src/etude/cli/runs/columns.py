@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from etude.cli.runs.words import age, moment, number
+from etude.cli.runs.words import age, moment, number, printable
 from etude.runs.indexed_run import MONITOR, IndexedRun
 from etude.runs.run_keys import FACTS, RunKeys, is_result, value_of
 from etude.telemetry.readable import duration
@@ -45,6 +45,10 @@ def is_numeric(key: str) -> bool:
 
 def cell(run: IndexedRun, key: str) -> str:
     """Return what a table says about one key of one run."""
+    return printable(_cell(run, key))
+
+
+def _cell(run: IndexedRun, key: str) -> str:
     value = value_of(run, key)
     if value is None or value == []:
         return "-"

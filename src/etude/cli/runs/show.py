@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from etude.cli.places import find_run
-from etude.cli.runs.words import age, moment, number, size
+from etude.cli.runs.words import age, moment, number, printable, size
 
 if TYPE_CHECKING:
     from etude.runs.checkpoint_selection import CheckpointOutline
@@ -57,9 +57,9 @@ def show(
         listed = [_checkpoint_json(each) for each in checkpoints]
         print(json.dumps({**known, "checkpoints": listed, "changes": changes, "problems": entry.problems}))
         return 0
-    print(indexed.id)
+    print(printable(indexed.id))
     for label, text in _facts(found, indexed, git, whole):
-        print(f"  {label:<12} {text}")
+        print(printable(f"  {label:<12} {text}"))
     for title, lines in (
         ("asked", _asked(found)),
         ("changed on resuming", changes),
@@ -68,7 +68,7 @@ def show(
         ("problems", entry.problems),
     ):
         if lines:
-            print("\n".join([f"  {title}", *(f"    {line}" for line in lines)]))
+            print("\n".join([f"  {title}", *(printable(f"    {line}") for line in lines)]))
     return 0
 
 

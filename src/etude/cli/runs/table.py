@@ -50,7 +50,7 @@ def drawn_table(runs: Sequence[IndexedRun], columns: Sequence[str], *, width: in
     for key in shown:
         # Folded, never shortened: half an id names nothing.
         justify = "right" if is_numeric(key) else "left"
-        table.add_column(heading(key), justify=justify, style=_STYLES.get(key, ""), overflow="fold")
+        table.add_column(Text(heading(key)), justify=justify, style=_STYLES.get(key, ""), overflow="fold")
     for run in runs:
         styles = [_STATUS_STYLES.get(run.status, "yellow") if key == "status" else "" for key in shown]
         table.add_row(*(Text(cell(run, key), style=style) for key, style in zip(shown, styles, strict=True)))

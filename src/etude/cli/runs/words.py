@@ -6,6 +6,11 @@ _BYTE_UNITS = ("KiB", "MiB", "GiB", "TiB")
 _TIME_UNITS = (("w", 7 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
+def printable(text: str) -> str:
+    """Return a line without what could move the cursor or change colours: runs come from strangers too."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
 def number(value: float | None) -> str:
     """Return a result in four digits, or a dash where there is none."""
     return "-" if value is None else f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"

@@ -23,7 +23,7 @@ from tests.docs.pages import PAGES, ROOT, Block, arguments, blocks, name, prose
 from tests.runs_compared import train
 
 # Pages whose commands are run, in order, beside their files. The tutorial has a test of its own.
-FOLLOWED = ("callbacks.md", "environments.md")
+FOLLOWED = ("callbacks.md", "environments.md", "play.md")
 TUTORIAL = "add-an-algorithm.md"
 
 
@@ -42,6 +42,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder to work in, as a reader would; what is imported and registered there is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for name_of_display in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name_of_display, raising=False)  # no window opens while testing
     known = dict(gymnasium.registry)
     yield tmp_path
     for module_name, module in list(sys.modules.items()):

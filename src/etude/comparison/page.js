@@ -138,9 +138,11 @@ function draw() {
   }
   for (const curve of curves) {
     const points = curve.x.map((x, n) => (curve.value[n] === null ? null : [across(x), up(curve.value[n])]));
-    const whole = points.map((point, n) => (curve.runs[n] === curve.group.runs ? point : null));
+    const full = curve.runs.map((runs) => runs === curve.group.runs);
+    const whole = points.map((point, n) => (full[n] ? point : null));
+    const partly = points.map((point, n) => (full[n] && full[n - 1] !== false && full[n + 1] !== false ? null : point));
     const style = { fill: "none", stroke: curve.group.colour, "stroke-dasharray": curve.group.dashes, "stroke-linejoin": "round" };
-    chart.append(shape("path", { ...style, d: path(points), "stroke-width": 1, "stroke-opacity": 0.8 }));
+    chart.append(shape("path", { ...style, d: path(partly), "stroke-width": 1, "stroke-opacity": 0.8 }));
     chart.append(shape("path", { ...style, d: path(whole), "stroke-width": 2.25 }));
     if (points.length === 1) chart.append(shape("circle", { cx: points[0][0], cy: points[0][1], r: 4, fill: curve.group.colour }));
   }

@@ -8,10 +8,14 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from etude.comparison.curves import Band
 from etude.comparison.report import axis_title
 from etude.comparison.results import Comparison
 from etude.errors import UserError
+from etude.runs.statistics import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +73,7 @@ def draw(comparison: Comparison, format: str) -> bytes:
             figure.supxlabel(caption(comparison), x=0.01, ha="left", **_CAPTION)
         else:
             # As the legend's title: two things outside the panels would be laid over one another.
-            across = max(1, min(len(handles), int(size[0] / (0.6 + 0.085 * max(map(len, labels))))))
+            across = max(1, min(len(handles), int(size[0] / (0.75 + 0.09 * max(map(len, labels))))))
             legend = figure.legend(handles, labels, loc="outside lower left", ncols=across, frameon=False, alignment="left")
             legend.set_title(caption(comparison))
             legend.get_title().set(**_CAPTION)
@@ -124,11 +128,19 @@ def _draw_panel(panel: Axes, comparison: Comparison, metric: str, *, direct: boo
 
 def _draw_band(panel: Axes, band: Band, colour: str, dashes: Any, members: int, label: str) -> None:
     single = {"marker": "o", "markersize": 4} if len(band.x) == 1 else {}
-    whole = [value if runs == members else math.nan for value, runs in zip(band.value, band.runs, strict=True)]
-    panel.fill_between(band.x, band.low, band.high, color=colour, alpha=0.18, linewidth=0)
+    full = band.runs == members
     # Where some of the runs have already ended or not yet begun, the line is thin: it stands for fewer seeds.
-    panel.plot(band.x, band.value, color=colour, linewidth=0.9, linestyle=dashes, alpha=0.8)
+    alone = full.copy()
+    alone[1:] &= full[:-1]
+    alone[:-1] &= full[1:]
+    panel.fill_between(band.x, band.low, band.high, color=colour, alpha=0.18, linewidth=0)
+    panel.plot(band.x, _only(band.value, ~alone), color=colour, linewidth=0.9, linestyle=dashes, alpha=0.8)
+    whole = _only(band.value, full)
     panel.plot(band.x, whole, color=colour, linewidth=2, linestyle=dashes, label=label, solid_capstyle="round", **single)
+
+
+def _only(values: Array, here: NDArray[np.bool_]) -> Array:
+    return np.where(here, values, np.nan)
 
 
 def _label_ends(panel: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:

@@ -19,6 +19,7 @@ from etude import assembly, initial_weights, run_facts
 from etude.compute.devices import out_of_memory
 from etude.config.compose import Composition, check, compose
 from etude.config.hashing import config_hash
+from etude.config.migrate import flat, migration_changes
 from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
 from etude.environments.make import make_environment
@@ -28,6 +29,7 @@ from etude.orchestration.orchestrator import LEFT, CheckpointWriter, Orchestrato
 from etude.runs import provenance, trust
 from etude.runs.checkpoint import CheckpointStore
 from etude.runs.index import find_runs
+from etude.runs.record_migration import record_changes
 from etude.runs.run import Run
 from etude.runs.saved_checkpoint import Checkpoint
 from etude.telemetry.console import Console
@@ -218,7 +220,7 @@ def reopen(
         found = store.newest_whole() if checkpoint is None else store.find(checkpoint)
         if found.kind != "full":
             raise UserError(f"checkpoint {found.name} holds only the policy; training can go on from a full one")
-        notes = [f"resumed from checkpoint {found.name}", *(f"changed: {change}" for change in changes)]
+        notes = [*_migration_notes(run), f"resumed from checkpoint {found.name}", *(f"changed: {change}" for change in changes)]
         orchestrator = assembly.build(config)
         _check_sinks(config)
         notes += _load(orchestrator, found, config)
@@ -266,13 +268,23 @@ def find_unfinished(composition: Composition, root: Path) -> Run | None:
 
 def load_config(run: Run, *, trusted: bool = False) -> Config:
     """Return a run's resolved config. Import paths in it are honoured only for runs of this user on this machine."""
+    return check(_stored_config(run), allow_imports=trusted or trust.is_own(run.path))
+
+
+def _stored_config(run: Run) -> dict[str, Any]:
     try:
         data = yaml.safe_load(run.resolved_path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise EtudeError(f"{run.resolved_path}: can't be read: {str(error).splitlines()[0]}") from None
     if not isinstance(data, dict):
         raise EtudeError(f"{run.resolved_path}: is not a config")
-    return check(data, allow_imports=trusted or trust.is_own(run.path))
+    return data
+
+
+def _migration_notes(run: Run) -> list[str]:
+    """What bringing an older run's files up to date changes, a line each."""
+    changes = [*record_changes(run.stored_record, run.record), *migration_changes(_stored_config(run))]
+    return ["this run was made by an earlier Etude; brought up to date:", *changes] if changes else []
 
 
 def load_policy(run: Run, checkpoint: str = "best", *, trusted: bool = False, num_envs: int | None = None) -> tuple[Any, ...]:
@@ -288,7 +300,7 @@ def load_policy(run: Run, checkpoint: str = "best", *, trusted: bool = False, nu
 
 def config_changes(before: Config, after: Config) -> list[str]:
     """Return one line `key: old → new` for each setting that differs."""
-    old, new = _flat(to_plain(before)), _flat(to_plain(after))
+    old, new = flat(to_plain(before)), flat(to_plain(after))
     return [f"{key}: {old.get(key)} → {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
 
 
@@ -333,6 +345,7 @@ def _record_changes(run: Run, config: Config, orchestrator: Orchestrator, change
     with (run.logs / "changes.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({**orchestrator.counters.as_dict(), "changes": changes}, ensure_ascii=False) + "\n")
     write_text_atomic(run.resolved_path, run_facts.resolved_yaml(config, orchestrator))
+    run.update_status(**run_facts.facts(config))
     if own:
         trust.sign(run.path)
 
@@ -393,13 +406,3 @@ def _optional_sinks(config: Config, run: Run, past: Sequence[Mapping[str, float]
             )
         )
     return sinks
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat

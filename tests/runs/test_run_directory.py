@@ -42,7 +42,7 @@ def test_the_layout_of_a_run_directory(tmp_path: Path) -> None:
         "videos": "videos",
     }
     record = json.loads(run.record_path.read_text())
-    assert record["version"] == 1
+    assert record["version"] == 2
     assert record["id"] == run.id == run.path.name
     assert (record["name"], record["status"], record["pid"]) == ("CartPole-v1:ppo", "running", os.getpid())
     assert (record["group"], record["tags"]) == (None, [])

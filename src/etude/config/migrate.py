@@ -12,6 +12,13 @@ from etude.errors import ConfigError
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 
+def migration_changes(data: Mapping[str, Any]) -> list[str]:
+    """Return a line for each setting that bringing `data` up to date changes; none if it is of today."""
+    before, after = flat(data), flat(migrate(data))
+    names = sorted({*before, *after} - {"version"})
+    return [f"config: {name}: {before.get(name)} → {after.get(name)}" for name in names if before.get(name) != after.get(name)]
+
+
 def migrate(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return `data` in the current schema version; a newer one is refused."""
     migrated = dict(data)
@@ -24,3 +31,14 @@ def migrate(data: Mapping[str, Any]) -> dict[str, Any]:
         migrated = MIGRATIONS[step](migrated)
         migrated["version"] = step + 1
     return migrated
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return every setting by its full name, such as algorithm.gamma."""
+    named: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            named |= flat(value, f"{prefix}{key}.")
+        else:
+            named[f"{prefix}{key}"] = value
+    return named

@@ -16,11 +16,11 @@ from etude.runs.atomic import replace_link, write_json_atomic, write_text_atomic
 from etude.runs.layout import RunLayout
 from etude.runs.lock import brief_lock, exclusive_lock
 from etude.runs.process import is_alive, this_process
+from etude.runs.record_migration import VERSION, migrate_record
 
 if TYPE_CHECKING:
     from etude.runs.checkpoint import CheckpointStore
 
-VERSION = 1
 STATUSES = ("created", "running", "finished", "stopped", "interrupted", "failed")
 LAST_LINK = "@last"
 _LONGEST_NAME = 80
@@ -109,11 +109,16 @@ class Run(RunLayout):
 
     @property
     def record(self) -> dict[str, Any]:
-        """What ``run.json`` says now."""
+        """What ``run.json`` says now, in the current version."""
+        return migrate_record(self.stored_record, self.path)
+
+    @property
+    def stored_record(self) -> dict[str, Any]:
+        """What ``run.json`` says now, in the version that it was written in."""
         record = read_json_object(self.record_path)
         if record is None:
             raise UserError(f"{self.path}: not a run directory (no run.json)")
-        if not isinstance(record.get("version"), int):
+        if type(record.get("version")) is not int or record["version"] < 1:
             raise UserError(f"{self.record_path}: not of a run (no version)")
         if record["version"] > VERSION:
             raise UserError(f"run {self.id} was written by a newer Etude; upgrade Etude to use it")

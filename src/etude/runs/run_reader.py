@@ -64,9 +64,8 @@ def read_entry(path: Path, stamp: str) -> Entry:
         name=_text(record.get("name")),
         group=_text(record.get("group")),
         tags=tuple(tag for each in tags if (tag := _text(each))) if isinstance(tags, list) else (),
-        # Runs made before run.json held these facts have them in their config.
-        environment=_text(record.get("environment")) or _text(config.get("environment.id")),
-        algorithm=_text(record.get("algorithm")) or _text(config.get("algorithm.name")),
+        environment=_text(record.get("environment")),
+        algorithm=_text(record.get("algorithm")),
         seed=_whole(config.get("experiment.seed", record.get("seed"))),
         status=_text(str(record.get("status"))) or "",
         created=_text(record.get("created")),

@@ -28,7 +28,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     del content["checksum"]
     change(content)
     content["checksum"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    (path / "manifest.json").write_text(json.dumps(content))
+    (path / "manifest.json").write_text(json.dumps(content, indent=1))
 
 
 def plant(path: Path, relative: str, data: bytes) -> None:
@@ -224,19 +224,10 @@ def test_every_flipped_or_missing_byte_is_found(save: Save) -> None:
             flipped[at] ^= 0x10
             for broken in (bytes(flipped), whole[:at]):
                 path.write_bytes(broken)
-                if path.name == "manifest.json" and _same_meaning(broken, whole):
-                    continue
                 with pytest.raises(CheckpointError, match="is damaged: " + str(path.relative_to(saved.path))):
                     read_everything(saved.path)
         path.write_bytes(whole)
     read_everything(saved.path)
-
-
-def _same_meaning(broken: bytes, whole: bytes) -> bool:
-    try:
-        return json.loads(broken) == json.loads(whole)
-    except ValueError:
-        return False
 
 
 def test_a_file_too_many_is_found(save: Save) -> None:

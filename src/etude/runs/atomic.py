@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
@@ -25,7 +26,7 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _forget(temporary)
         raise
     fsync_directory(path.parent)
 
@@ -64,7 +65,7 @@ def replace_link(link: Path, target_name: str) -> None:
     try:
         os.replace(temporary, link)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _forget(temporary)
         raise
     fsync_directory(link.parent)
 
@@ -84,6 +85,19 @@ def read_link(link: Path) -> str | None:
     # A link that leads out of its folder is not one of ours.
     is_plain = name not in ("", ".", "..") and len(name) <= _LONGEST_NAME and not set(name) & set("/\\\0\n")
     return name if is_plain else None
+
+
+def remove_leftovers(directory: Path, *names: str) -> None:
+    """Remove what writers of `names` that were killed left in `directory`; only for whoever alone may write them now."""
+    for name in names:
+        for path in directory.glob(f".{name}.*{LEFTOVER_SUFFIX}"):
+            _forget(path)
+
+
+def _forget(temporary: Path) -> None:
+    # What is wrong with the disk is told by the error that led here.
+    with contextlib.suppress(OSError):
+        temporary.unlink(missing_ok=True)
 
 
 def _beside(path: Path) -> Path:

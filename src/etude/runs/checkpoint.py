@@ -13,7 +13,7 @@ from pathlib import Path
 from etude.errors import CheckpointError, UserError
 from etude.runs.atomic import LEFTOVER_SUFFIX, fsync_directory, read_link, replace_link
 from etude.runs.checkpoint_selection import best_name, checkpoint_folders, choose_checkpoint, sequence_of
-from etude.runs.manifest import MANIFEST_NAME, Manifest
+from etude.runs.manifest import MANIFEST_NAME, Manifest, checkpoint_name
 from etude.runs.part_files import write_file, write_parts
 from etude.runs.saved_checkpoint import Checkpoint
 from etude.runs.state_tree import TreeEncoder
@@ -54,7 +54,7 @@ class CheckpointStore:
         if tensors:
             raise TypeError(f"metadata {next(iter(tensors))}: a tensor can't be stored in a manifest")
         sequence = max((sequence_of(path) for path in checkpoint_folders(self.directory)), default=-1) + 1
-        name = f"{sequence:06d}-{counters['env_steps']}-{counters['updates']}"
+        name = checkpoint_name(sequence, counters)
         kind = "full" if set(parts) - {"policy"} else "policy"
         temporary = self.directory / f"{_SAVING}{name}"
         try:

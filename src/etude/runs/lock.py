@@ -31,12 +31,15 @@ def exclusive_lock(path: Path, what: str) -> Iterator[None]:
             raise UserError(f"{what} is in use by process {owner}; wait for it to end, or stop it") from None
         except OSError as error:
             raise UserError(f"{what} can't be locked: {path}: {error.strerror}") from error
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n".encode())
+        # The lock is had; the pid in the file is for the message above, and a full disk has no room for it.
+        with contextlib.suppress(OSError):
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n".encode())
         try:
             yield
         finally:
-            file.truncate(0)
+            with contextlib.suppress(OSError):
+                file.truncate(0)
 
 
 @contextlib.contextmanager

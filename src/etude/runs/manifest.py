@@ -49,7 +49,17 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """Return the manifest as JSON with a checksum of itself."""
         content = {"format": FORMAT, **asdict(self)}
-        return json.dumps({**content, "checksum": _checksum(content)}, indent=1).encode()
+        return _serialized({**content, "checksum": _checksum(content)})
+
+    @property
+    def name(self) -> str:
+        """The name of the folder it was saved in."""
+        return checkpoint_name(self.sequence, self.counters)
+
+
+def checkpoint_name(sequence: int, counters: Mapping[str, int]) -> str:
+    """Return the name of a checkpoint's folder."""
+    return f"{sequence:06d}-{counters['env_steps']}-{counters['updates']}"
 
 
 def damaged(directory: Path, file: str, reason: str) -> CheckpointError:
@@ -59,7 +69,8 @@ def damaged(directory: Path, file: str, reason: str) -> CheckpointError:
 
 def read_manifest(directory: Path) -> Manifest:
     """Read and check ``manifest.json``; the files it names are not opened."""
-    content = read_json(directory, MANIFEST_NAME)
+    written = _read_limited(directory, MANIFEST_NAME)
+    content = _parse_json(directory, MANIFEST_NAME, written)
     if not isinstance(content, dict):
         raise damaged(directory, MANIFEST_NAME, "not a manifest")
     version = content.get("format")
@@ -70,30 +81,47 @@ def read_manifest(directory: Path) -> Manifest:
             f"checkpoint {directory.name} was written by a newer Etude "
             f"(format {str(version)[:40]}, this one reads up to {FORMAT}); upgrade Etude to use it"
         )
+    # The bytes too: the checksum is of what they mean, and a flipped bit in the last digit of a number can mean the same.
+    unchanged = written == _serialized(content)
     checksum = content.pop("checksum", None)
-    if checksum != _checksum(content):
+    if not unchanged or checksum != _checksum(content):
         raise damaged(directory, MANIFEST_NAME, "checksum differs")
     try:
         while version < FORMAT:
             content = MIGRATIONS[version](content)
             version += 1
-        return _parse(content)
+        manifest = _parse(content)
+        saved_as = manifest.name
     except (KeyError, TypeError, ValueError) as error:
         reason = f"{error.args[0] if error.args else error}"
         raise damaged(directory, MANIFEST_NAME, f"bad or missing {reason[:120]}") from error
+    if saved_as != directory.name:
+        raise damaged(directory, MANIFEST_NAME, f"is of checkpoint {saved_as[:120]}; was the folder renamed?")
+    return manifest
 
 
 def read_json(directory: Path, relative: str) -> object:
     """Parse a JSON file of the checkpoint, whatever a stranger put there."""
+    return _parse_json(directory, relative, _read_limited(directory, relative))
+
+
+def _read_limited(directory: Path, relative: str) -> bytes:
     path = inside(directory, relative)
-    size = path.stat().st_size
-    if size > MAX_JSON:
-        raise damaged(directory, relative, f"{size} bytes, more than the {MAX_JSON} allowed")
     try:
-        return json.loads(path.read_bytes())
+        size = path.stat().st_size
+        if size > MAX_JSON:
+            raise damaged(directory, relative, f"{size} bytes, more than the {MAX_JSON} allowed")
+        return path.read_bytes()
+    except OSError as error:
+        raise damaged(directory, relative, error.strerror or str(error)) from error
+
+
+def _parse_json(directory: Path, relative: str, data: bytes) -> object:
+    try:
+        return json.loads(data)
     except RecursionError as error:
         raise damaged(directory, relative, "nested too deeply") from error
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise damaged(directory, relative, f"not JSON ({str(error)[:120]})") from error
 
 
@@ -119,17 +147,21 @@ def inside(directory: Path, relative: str) -> Path:
 def check_file(directory: Path, relative: str, record: FileRecord) -> Path:
     """Return the file's path once its size and hash are those of the manifest."""
     path = inside(directory, relative)
-    size = path.stat().st_size
-    if size != record.size:
-        raise damaged(directory, relative, f"{size} bytes instead of {record.size}")
     try:
+        size = path.stat().st_size
+        if size != record.size:
+            raise damaged(directory, relative, f"{size} bytes instead of {record.size}")
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise damaged(directory, relative, str(error)) from error
+        raise damaged(directory, relative, error.strerror or str(error)) from error
     if digest != record.sha256:
         raise damaged(directory, relative, "hash differs")
     return path
+
+
+def _serialized(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, indent=1).encode()
 
 
 def _checksum(content: dict[str, Any]) -> str:

@@ -97,3 +97,15 @@ def test_tensorboard_has_one_stream_over_a_stop_a_crash_and_a_resume(tmp_path: P
     logged = [row for row in read_rows(run.metrics_path) if "train/loss" in row]
     rows = [(row["env_steps"], pytest.approx(row["train/loss"])) for row in logged]
     assert curve == rows
+
+
+def test_iterations_are_a_total_that_a_resume_continues_to(tmp_path: Path) -> None:
+    words = ["train", "CartPole-v1:ppo", "algorithm.epochs=1", "--iterations", "6", "--runs", str(tmp_path), "-q"]
+    with stopped_after(2):
+        etude(words)
+    (run,) = _runs(tmp_path)
+    resume(run)
+    assert run.summary["counters"]["cycles"] == 6
+    assert run.summary["counters"]["env_steps"] == 6 * 8 * 32
+    resume(run, "training.iterations=8")
+    assert run.summary["counters"]["cycles"] == 8

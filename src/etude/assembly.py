@@ -33,7 +33,12 @@ EVENTS_PER_RUN = 10
 
 def resolve(config: Config) -> Config:
     """Fill in every setting that was left to the machine or to the budget, so that a resume decides nothing anew."""
-    total = config.training.total_steps
+    training = config.training
+    if training.iterations is not None:
+        per_iteration = getattr(config.algorithm, "rollout_steps", 1) * config.environment.num_envs
+        training = replace(training, total_steps=training.iterations * per_iteration)
+        config = replace(config, training=training)
+    total = training.total_steps
     event, row = max(1, total // EVENTS_PER_RUN), max(1, total // ROWS_PER_RUN)
     experiment, evaluation, checkpoint = config.experiment, config.evaluation, config.checkpoint
     workflow = _workflow_class(config)

@@ -26,6 +26,7 @@ def train(
     parallel: int | None = None,
     num_envs: int | None = None,
     total_steps: Annotated[float | None, Parameter(alias=["--max-timesteps", "--total-timesteps"])] = None,
+    iterations: Annotated[int | None, Parameter(alias="--max-iterations")] = None,
     name: str | None = None,
     group: str | None = None,
     runs: Path | None = None,
@@ -63,6 +64,8 @@ def train(
         Copies of the environment (environment.num_envs).
     total_steps
         The budget in environment steps (training.total_steps); 1e6 is fine.
+    iterations
+        The budget in passes of collecting and learning instead (training.iterations).
     name
         A name for the run (experiment.name).
     group
@@ -93,6 +96,7 @@ def train(
     flags = {
         "environment.num_envs": num_envs,
         "training.total_steps": total_steps,
+        "training.iterations": iterations,
         "experiment.compile": None if compile is None else "on" if compile else "off",
         "experiment.name": None if name is None else quote(name),
         "experiment.group": None if group is None else quote(group),

@@ -14,6 +14,7 @@ ALIASES: dict[str, str] = {
     # a modular mono-repo's master schema
     "training.total_timesteps": "training.total_steps",
     "training.max_timesteps": "training.total_steps",
+    "training.max_iterations": "training.iterations",
     "training.eval_frequency": "evaluation.every_steps",
     "training.num_eval_episodes": "evaluation.episodes",
     "training.checkpoint_frequency": "checkpoint.every_steps",
@@ -36,6 +37,7 @@ ALIASES: dict[str, str] = {
     "project_id": "experiment.project",
     "seed": "experiment.seed",
     "max_timesteps": "training.total_steps",
+    "max_iterations": "training.iterations",
     "max_env_steps": "training.total_steps",
     "reward_threshold": "training.return_threshold",
     "eval_episodes": "evaluation.episodes",

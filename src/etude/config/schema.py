@@ -90,6 +90,8 @@ class TrainingConfig:
 
     total_steps: PositiveInt = 100_000
     """The budget in environment steps, over all copies together."""
+    iterations: PositiveInt | None = None
+    """The budget in passes of collecting and learning; total_steps is then what they take. A resume goes on to this total."""
     phases: tuple[dict[str, Any], ...] = ()
     """The curriculum: which hooks run, for how long. Default: the algorithm's own single phase."""
     early_stop: Literal["off", "eval", "train"] = "off"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
 import signal
 import subprocess
@@ -9,8 +11,9 @@ import warnings
 
 import pytest
 
+from etude.errors import EtudeError
 from etude.telemetry.console import Console
-from etude.telemetry.run_log import real_stream, tee_to
+from etude.telemetry.run_log import RunLog, real_stream, tee_to
 
 
 @pytest.fixture
@@ -98,11 +101,69 @@ def test_nested_logs_restore_the_streams_in_order(path, tmp_path):
     assert lines_of(tmp_path / "inner.log") == ["both"]
 
 
-def test_a_log_that_cannot_be_opened_leaves_the_streams_alone(tmp_path):
+def test_a_log_that_cannot_be_opened_is_told_once_and_printing_goes_on(tmp_path, capsys):
     stdout = sys.stdout
-    with pytest.raises(IsADirectoryError), tee_to(tmp_path):
-        pass
+    with tee_to(tmp_path):
+        print("still printed")
+        print("and this")
     assert sys.stdout is stdout
+    printed = capsys.readouterr()
+    assert printed.out == "still printed\nand this\n"
+    assert printed.err == "run.log can't be written: Is a directory; the run goes on without these lines\n"
+
+
+def test_our_own_errors_are_logged_in_their_words(path):
+    with pytest.raises(EtudeError), tee_to(path):
+        raise EtudeError("the disk is full; make room")
+    assert lines_of(path) == ["the disk is full; make room"]
+
+
+def test_a_full_disk_costs_lines_and_the_rest_is_not_glued_to_them(path, monkeypatch):
+    told, real, left = [], os.write, 30
+
+    def nearly_full(descriptor, data):
+        nonlocal left
+        if left == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = min(left, len(data))
+        left -= taken
+        return real(descriptor, bytes(data[:taken]))
+
+    log = RunLog(path, told.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", nearly_full)
+        log.line("this one is cut off in its middle")
+        log.line("this one is lost")
+    log.line("there is room again")
+    log.close()
+    log.line("never written")
+    assert [line[20:] for line in path.read_text().splitlines()] == ["this one i", "there is room again"]
+    assert told == ["run.log can't be written: No space left on device; the run goes on without these lines"]
+
+
+def test_a_signal_that_prints_in_the_middle_of_a_line_does_not_lock_up(path, monkeypatch):
+    real = os.write
+
+    def interrupted(descriptor, data):
+        monkeypatch.setattr(os, "write", real)
+        print("from the handler")
+        return real(descriptor, data)
+
+    with tee_to(path):
+        monkeypatch.setattr(os, "write", interrupted)
+        print("interrupted")
+    assert sorted(lines_of(path)) == ["from the handler", "interrupted"]
+
+
+def test_a_stream_that_went_away_does_not_stop_what_prints(path, monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with tee_to(path):
+        print("said to nobody", file=sys.stderr, flush=True)
+    assert lines_of(path) == ["said to nobody"]
 
 
 def test_a_killed_process_leaves_its_last_lines(path):

@@ -59,6 +59,26 @@ def test_an_alert_may_be_written_to_the_same_group():
     assert good.rows == [{"alert": 1.0}, {"env_steps": 1}]
 
 
+def test_a_row_that_the_record_cannot_take_is_an_error_and_reaches_nobody():
+    alerts, other = [], ListSink()
+    group = SinkGroup([other], alerts.append, record=FullDiskSink())
+    with pytest.raises(OSError, match="No space"):
+        group.write([{"env_steps": 1}])
+    assert (other.rows, alerts) == ([], [])
+
+
+def test_a_record_that_cannot_be_closed_is_an_alert():
+    class BrokenSink(ListSink):
+        def close(self):
+            raise OSError("Input/output error")
+
+    alerts, other = [], ListSink()
+    group = SinkGroup([other], alerts.append, record=BrokenSink())
+    group.close()
+    assert alerts == ["BrokenSink failed and is off for the rest of this run: Input/output error"]
+    assert other.closed == 1
+
+
 def test_an_interrupt_is_not_a_failing_sink():
     class Interrupted(ListSink):
         def flush(self):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import pytest
 
@@ -42,7 +43,17 @@ def test_a_resumed_run_replaces_what_came_after_its_checkpoint(tmp_path):
     assert curves(tmp_path)["train/loss"] == [(8, 0.5), (16, 0.125)]
 
 
+def test_a_clock_that_was_set_back_does_not_put_the_second_sitting_first(tmp_path, monkeypatch):
+    TensorBoardSink(tmp_path).close()
+    monkeypatch.setattr(time, "time_ns", lambda: 10**9)
+    second = TensorBoardSink(tmp_path, purge_step=8)
+    second.write(ROWS)
+    second.close()
+    first, last = sorted(path.stat().st_size for path in tmp_path.iterdir())
+    assert [path.stat().st_size for path in sorted(tmp_path.iterdir())] == [first, last]
+
+
 def test_without_the_package_the_error_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
     with pytest.raises(UserError, match=r"pip install 'etude\[tensorboard\]'"):
         TensorBoardSink(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -33,9 +34,11 @@ class JsonlSink:
         data = "".join(_encode(row) + "\n" for row in rows).encode()
         try:
             self._write(data)
-        except OSError:
-            self._file.truncate(self._size)
-            raise
+        except OSError as error:
+            # Where even that fails, the half row is cut off when the file is opened again.
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._size)
+            raise _named(error, self._path) from error
         self._size += len(data)
 
     def flush(self) -> None:
@@ -43,7 +46,10 @@ class JsonlSink:
 
     def sync(self) -> int:
         """Make everything written survive a power cut, and return the file's length in bytes."""
-        os.fsync(self._file.fileno())
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise _named(error, self._path) from error
         return self._size
 
     def rewind(self, offset: int, superseded: Path) -> int:
@@ -55,8 +61,10 @@ class JsonlSink:
     def close(self) -> None:
         """Sync and close the file."""
         if not self._file.closed:
-            self.sync()
-            self._file.close()
+            try:
+                self.sync()
+            finally:
+                self._file.close()
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -167,12 +175,25 @@ def _whole_lines(data: bytes) -> tuple[bytes, bool]:
 
 def _replace(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException as error:
+        # On a full disk the half of a new file would take the room that others need.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _named(error, path) from error
+        raise
     _sync_folder(path)
+
+
+def _named(error: OSError, path: Path) -> OSError:
+    """The same error with the file's name, which a write through a descriptor does not know."""
+    return OSError(error.errno, error.strerror or str(error), str(path))
 
 
 def _sync_folder(path: Path) -> None:

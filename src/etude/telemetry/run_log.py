@@ -2,41 +2,86 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO, cast
+
+from etude.errors import EtudeError
 
 # Colours and cursor moves (CSI), titles and links (OSC), and the two-character escapes.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 class RunLog:
-    """An append-only text file whose lines begin with the time; each is with the operating system at once."""
+    """An append-only text file whose lines begin with the time; each is with the operating system at once.
 
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
-        self._lock = threading.Lock()
+    A disk that takes no line costs the line, never the run: `on_failure` is told once, and later lines are tried again.
+    """
+
+    def __init__(self, path: Path, on_failure: Callable[[str], None] | None = None) -> None:
+        self.on_failure = on_failure
+        self._path = path
+        self._descriptor: int | None = None
+        self._has_failed = self._is_closed = self._is_torn = False
+        # Reentrant: a signal's handler prints while the line it interrupted may be on its way here.
+        self._lock = threading.RLock()
+        with self._lock:
+            self._try(self._open)
 
     def line(self, text: str) -> None:
-        """Append one line; a full disk costs the line, never the run."""
+        """Append one line."""
         # Of a line that rewrote itself (a progress bar) only the final state is worth keeping.
         shown = _ANSI.sub("", text).rstrip("\r\n").rpartition("\r")[2]
+        data = (f"{time.strftime('%Y-%m-%d %H:%M:%S')} {shown}".rstrip() + "\n").encode(errors="backslashreplace")
         with self._lock:
-            try:
-                self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {shown}".rstrip() + "\n")
-            except (OSError, ValueError):
-                return
+            if not self._is_closed:
+                self._try(lambda: self._append(data))
 
     def close(self) -> None:
         """Close the file; later lines are dropped."""
-        self._file.close()
+        with self._lock:
+            self._is_closed = True
+            if self._descriptor is not None:
+                descriptor, self._descriptor = self._descriptor, None
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def _append(self, data: bytes) -> None:
+        if self._descriptor is None:
+            self._open()
+            assert self._descriptor is not None
+        # What a full disk cut off is not glued to the next line.
+        rest = memoryview(b"\n" + data if self._is_torn else data)
+        while rest:
+            written = os.write(self._descriptor, rest)
+            rest = rest[written:]
+            self._is_torn = len(rest) > 0
+
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                told = f"run.log can't be written: {error.strerror or error}; the run goes on without these lines"
+                (self.on_failure or _say)(told)
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=real_stream(sys.stderr))
 
 
 class _Tee:
@@ -48,11 +93,17 @@ class _Tee:
         self._unfinished = ""
 
     def write(self, text: str) -> int:
-        written = self.stream.write(text)
+        # A terminal or a pipe that went away is no reason for a training to end.
+        with contextlib.suppress(OSError):
+            self.stream.write(text)
         *lines, self._unfinished = (self._unfinished + text).split("\n")
         for line in lines:
             self._log.line(line)
-        return written
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self.stream.flush()
 
     def finish_line(self) -> None:
         if self._unfinished:
@@ -74,9 +125,10 @@ def tee_to(path: Path) -> Iterator[RunLog]:
         yield log
     except SystemExit:
         raise
-    except BaseException:
-        # Whoever catches it prints it after the streams are restored, or not at all.
-        for line in traceback.format_exc().splitlines():
+    except BaseException as error:
+        # Whoever catches it prints it after the streams are restored, or not at all. Errors of ours say all in their words.
+        text = str(error) if isinstance(error, EtudeError) else traceback.format_exc()
+        for line in text.splitlines():
             log.line(line)
         raise
     finally:

@@ -1,4 +1,4 @@
-"""Where metric rows go, and why a broken destination never stops a training."""
+"""Where metric rows go, and why a broken destination never stops a training, unless it is the record itself."""
 
 from __future__ import annotations
 
@@ -26,22 +26,35 @@ class Sink(Protocol):
 
 
 class SinkGroup:
-    """Several sinks as one; a sink that fails is reported once through `on_alert` and switched off."""
+    """Several sinks as one; a sink that fails is reported once through `on_alert` and switched off.
 
-    def __init__(self, sinks: Iterable[Sink], on_alert: Callable[[str], None]) -> None:
+    The `record` is the exception: it takes rows before the others do, and a row that it can't take is an error. A run whose
+    rows are lost can't be compared, and can't be resumed to the same end.
+    """
+
+    def __init__(self, sinks: Iterable[Sink], on_alert: Callable[[str], None], *, record: Sink | None = None) -> None:
         self._sinks = list(sinks)
         self._on_alert = on_alert
+        self._record = record
 
     def write(self, rows: Sequence[Row]) -> None:
         """Give the rows to every sink that still works."""
+        if self._record is not None:
+            self._record.write(rows)
         self._each(lambda sink: sink.write(rows))
 
     def flush(self) -> None:
         """Flush every sink that still works."""
+        if self._record is not None:
+            self._record.flush()
         self._each(lambda sink: sink.flush())
 
     def close(self) -> None:
         """Close every sink that still works; calling it again does nothing."""
+        if self._record is not None:
+            # What it holds was synced with the last checkpoint; a failure here is worth an alert and no more.
+            self._sinks.insert(0, self._record)
+            self._record = None
         self._each(lambda sink: sink.close())
         self._sinks.clear()
 
@@ -58,5 +71,6 @@ class SinkGroup:
         with contextlib.suppress(Exception):
             sink.close()
         reason = str(error) or type(error).__name__
+        name = getattr(sink, "name", type(sink).__name__)
         with contextlib.suppress(Exception):
-            self._on_alert(f"{type(sink).__name__} failed and is off for the rest of this run: {reason}")
+            self._on_alert(f"{name} failed and is off for the rest of this run: {reason}")

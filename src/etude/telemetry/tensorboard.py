@@ -2,42 +2,79 @@
 
 from __future__ import annotations
 
+import io
+import os
+import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from etude.errors import UserError
 from etude.telemetry.names import COUNTERS, Row
 
+_FORMAT = "brain.Event:2"
+_PREFIX = "events.out.tfevents."
+_DIGITS = 16  # microseconds since 1970; files of others have seconds, the same digits in front
+
 
 class TensorBoardSink:
-    """Write every metric as a TensorBoard curve.
+    """Write every metric as a TensorBoard curve; each row is with the operating system when `write` returns.
 
     `purge_step` is where a resumed run continues: what an earlier attempt logged beyond it disappears from the
     curves. `axis` is the counter on the x-axis, `updates` for an offline run.
+
+    Not torch's writer: that one writes from a thread, whose end on a full disk is a traceback amid the training's lines.
     """
 
     def __init__(self, log_dir: Path, purge_step: int | None = None, axis: str = "env_steps") -> None:
         try:
-            from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[attr-defined] # made by protobuf
-            from torch.utils.tensorboard import SummaryWriter
+            from tensorboard.compat.proto import event_pb2, summary_pb2  # type: ignore[attr-defined] # made by protobuf
+            from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
             raise UserError(
                 "logging.tensorboard=true needs the 'tensorboard' extra: pip install 'etude[tensorboard]'"
             ) from error
-        self._writer = SummaryWriter(str(log_dir), purge_step=purge_step)
-        self._summary = Summary
+        self._events: Any = event_pb2
+        self._summaries: Any = summary_pb2
+        self._record_writer = RecordWriter
         self._axis = axis
+        log_dir.mkdir(parents=True, exist_ok=True)
+        name = f"{_PREFIX}{_next_stamp(log_dir)}.{socket.gethostname()}.{os.getpid()}"
+        self._file = open(log_dir / name, "xb", buffering=0)  # noqa: SIM115 - closed by `close`
+        try:
+            self._append(step=purge_step or 0, file_version=_FORMAT)
+            if purge_step is not None:
+                start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+                self._append(step=purge_step, session_log=start)
+        except BaseException:
+            self._file.close()
+            raise
 
     def write(self, rows: Sequence[Row]) -> None:
         """Add one point to each curve a row has a value for: one event a row, a tenth of the cost of one a curve."""
+        value = self._summaries.Summary.Value
         for row in rows:
-            values = [self._summary.Value(tag=name, simple_value=value) for name, value in row.items() if name not in COUNTERS]
-            self._writer._get_file_writer().add_summary(self._summary(value=values), int(row[self._axis]))
+            values = [value(tag=name, simple_value=number) for name, number in row.items() if name not in COUNTERS]
+            self._append(step=int(row[self._axis]), summary=self._summaries.Summary(value=values))
 
     def flush(self) -> None:
-        """Write everything to the event file."""
-        self._writer.flush()
+        """Nothing waits here: every row has already gone to the operating system."""
 
     def close(self) -> None:
         """Finish the event file."""
-        self._writer.close()
+        self._file.close()
+
+    def _append(self, **content: Any) -> None:
+        record = io.BytesIO()
+        self._record_writer(record).write(self._events.Event(wall_time=time.time(), **content).SerializeToString())
+        rest = record.getbuffer()
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+
+def _next_stamp(folder: Path) -> str:
+    """The time, or later: TensorBoard reads files in the order of their names, even if the clock was set back in between."""
+    earlier = [path.name.removeprefix(_PREFIX).partition(".")[0] for path in folder.glob(f"{_PREFIX}*")]
+    latest = max((int(stamp.ljust(_DIGITS, "0")) for stamp in earlier if stamp.isdecimal()), default=0)
+    return f"{max(time.time_ns() // 1000, latest + 1):0{_DIGITS}d}"

@@ -8,7 +8,9 @@ from typing import Any
 
 import gymnasium
 import torch
+from torch import nn
 
+from etude.components.critics import Ensemble
 from etude.compute.accelerate import Mode, choose_mode
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
@@ -119,12 +121,18 @@ def build_workflow(
     workflow_class = _workflow_class(config)
     workflow_class.check_spaces(observation_space, action_space)
     sizes = workflow_class.output_sizes(config, action_space)
+    inputs, copies = workflow_class.input_spaces(observation_space, action_space), workflow_class.copies(config)
     parts = {}
     for role, options in config.network.items():
-        generator = torch.Generator().manual_seed(derive_seed(config.experiment.seed, "init", role))
         gain = 0.01 if role == "actor" else 1.0  # a policy begins close to uniform
-        network = networks.resolve(options.type)(options, observation_space, sizes[role], generator=generator, output_gain=gain)
-        parts[role] = network.to(device)
+
+        def build_network(*purpose: object, role: str = role, options: Any = options, gain: float = gain) -> nn.Module:
+            generator = torch.Generator().manual_seed(derive_seed(config.experiment.seed, "init", role, *purpose))
+            space = inputs.get(role, observation_space)
+            return networks.resolve(options.type)(options, space, sizes[role], generator=generator, output_gain=gain)
+
+        members = [build_network(i) for i in range(copies[role])] if role in copies else []
+        parts[role] = (Ensemble.of(members) if members else build_network()).to(device)
     workflow = workflow_class()
     workflow.initialize(
         Context(

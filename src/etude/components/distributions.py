@@ -11,10 +11,14 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
+from torch.nn import functional
 
 from etude.environments.spaces import finite_range, leaf_spaces
 from etude.environments.vector import ACTION_MASK
 from etude.errors import UserError
+
+LOG_STD_RANGE = (-20.0, 2.0)
+"""Of policies whose standard deviation is a network's output (Haarnoja et al. 2018)."""
 
 
 class Distribution(Protocol):
@@ -114,6 +118,43 @@ class Gaussian:
         return one_row.expand(self.mean.shape[:-1])
 
 
+class SquashedGaussian:
+    """A normal whose samples go through tanh into (-1, 1); mean and log standard deviation (N, D) depend on the observation."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean, self.log_std = mean, log_std
+
+    def draw(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return actions (N, D) for standard normal noise, differentiable, and their log-densities (N,)."""
+        before = self.mean + self.log_std.exp() * noise
+        normal = (-0.5 * noise.square() - self.log_std).sum(-1) - 0.5 * math.log(2 * math.pi) * noise.shape[-1]
+        return before.tanh(), normal - _log_slope(before)
+
+    def sample(self, generator: Generator) -> Tensor:
+        """Draw (N, D)."""
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return (self.mean + self.log_std.exp() * noise).tanh()
+
+    def mode(self) -> Tensor:
+        """Return what the mean becomes; the density's highest point lies elsewhere where it is squashed hard."""
+        return self.mean.tanh()
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """(N,); an action at the edge counts as one just inside it, where the density is still a number."""
+        edge = 1 - torch.finfo(action.dtype).eps
+        before = action.clamp(-edge, edge).atanh()
+        return Gaussian(self.mean, self.log_std).log_prob(before) - _log_slope(before)
+
+    def entropy(self) -> Tensor:
+        """Not known in closed form."""
+        raise NotImplementedError("a squashed Gaussian's entropy is estimated from the log-probabilities of its samples")
+
+
+def _log_slope(before: Tensor) -> Tensor:
+    """log of tanh's slope, summed over dimensions: log(1 - tanh²x) = 2 (log 2 - x - softplus(-2x)), finite everywhere."""
+    return (2 * (math.log(2) - before - functional.softplus(-2 * before))).sum(-1)
+
+
 class ActionHead(nn.Module):
     """Turns a network's outputs into a distribution, and the distribution's samples into environment actions."""
 
@@ -194,6 +235,36 @@ class GaussianHead(ActionHead):
         """(N, D) → (N, *space.shape), inside the bounds"""
         action = self.middle + self.reach * sample.reshape(-1, *self._shape)
         return torch.maximum(torch.minimum(action, self.high), self.low)
+
+
+class SquashedGaussianHead(ActionHead):
+    """For bounded Box actions: mean and standard deviation both depend on the observation, samples never leave the bounds."""
+
+    takes_mask = False
+    middle: Tensor
+    reach: Tensor
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__()
+        if not finite_range(space).all():
+            raise UserError(
+                f"actions without bounds ({space}) can't be squashed into them; use an environment with bounds, or ppo"
+            )
+        self._shape = tuple(space.shape)
+        self.actions = int(np.prod(self._shape))
+        self.size = 2 * self.actions
+        low, high = (torch.as_tensor(bound, dtype=torch.float32) for bound in (space.low, space.high))
+        self.register_buffer("middle", (low + high) / 2, persistent=False)
+        self.register_buffer("reach", (high - low) / 2, persistent=False)
+
+    def forward(self, outputs: Tensor, mask: Tensor | None = None) -> SquashedGaussian:
+        """Return a squashed Gaussian."""
+        mean, log_std = outputs.chunk(2, dim=-1)
+        return SquashedGaussian(mean, log_std.clamp(*LOG_STD_RANGE))
+
+    def to_environment(self, sample: Tensor) -> Tensor:
+        """(N, D) in [-1, 1] → (N, *space.shape), inside the bounds"""
+        return self.middle + self.reach * sample.clamp(-1, 1).reshape(-1, *self._shape)
 
 
 def check_mask(observation_space: gymnasium.Space[Any], head: ActionHead) -> None:

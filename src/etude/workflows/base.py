@@ -158,6 +158,18 @@ class Workflow(ABC):
         """Return how many outputs the network of each role has; sizes come from spaces, not from the user."""
         return {}
 
+    @classmethod
+    def input_spaces(
+        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, gymnasium.Space[Any]]:
+        """Return what the network of a role reads, where that is not the observation alone."""
+        return {}
+
+    @classmethod
+    def copies(cls, config: Config) -> dict[str, int]:
+        """Return how many networks a role has, where it is an ensemble."""
+        return {}
+
     @classmethod  # noqa: B027 # every space will do unless an algorithm says otherwise
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
         """Raise UserError if this algorithm can't work with these spaces; by default any will do."""

@@ -1,0 +1,88 @@
+"""Action values: networks that read an observation and an action, several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import gymnasium
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from etude.components.networks.mlp import MLP
+from etude.environments.vector import Observation
+
+ACTION = "action"
+
+
+def space_with_action(observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> spaces.Dict:
+    """Return the space that a critic of observations and actions reads."""
+    parts = dict(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else {"observation": observation_space}
+    return spaces.Dict({**parts, ACTION: action_space})
+
+
+def with_action(observation: Observation, action: Tensor) -> dict[str, Tensor]:
+    """Join an observation and an action into what `space_with_action` describes."""
+    parts = observation if isinstance(observation, Mapping) else {"observation": observation}
+    return {**parts, ACTION: action}
+
+
+class Ensemble(nn.Module):
+    """Several networks on the same input: (B, ...) → (E, B, outputs)."""
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    @staticmethod
+    def of(members: Sequence[nn.Module]) -> nn.Module:
+        """Return the fastest form of these networks together: plain MLPs become one batched product a layer."""
+        batched = len(members) > 1 and all(type(member) is MLP for member in members)
+        return BatchedMLP([member for member in members if isinstance(member, MLP)]) if batched else Ensemble(members)
+
+    def forward(self, observation: Observation) -> Tensor:
+        """(B, ...) → (E, B, outputs)"""
+        return torch.stack([member(observation) for member in self.members])
+
+
+class BatchedMLP(nn.Module):
+    """MLPs of one shape as one: weights (E, inputs, outputs), a single batched matrix product a layer."""
+
+    def __init__(self, members: Sequence[MLP]) -> None:
+        super().__init__()
+        self.encoder = members[0].encoder
+        layers = [[layer for layer in member.layers if isinstance(layer, nn.Linear)] for member in members]
+        alike = list(zip(*layers, strict=True))
+        self.weights = nn.ParameterList(torch.stack([layer.weight.detach().T for layer in each]) for each in alike)
+        self.biases = nn.ParameterList(torch.stack([layer.bias.detach()[None] for layer in each]) for each in alike)
+        self.activate = next((layer for layer in members[0].layers if not isinstance(layer, nn.Linear)), nn.Identity())
+
+    def forward(self, observation: Observation) -> Tensor:
+        """(B, ...) → (E, B, outputs)"""
+        values = self.encoder(observation).expand(len(self.weights[0]), -1, -1)
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            values = self.activate(torch.baddbmm(bias, values, weight))
+        return torch.baddbmm(self.biases[-1], values, self.weights[-1])
+
+
+def target_of(network: nn.Module) -> nn.Module:
+    """Return a copy that follows a network and is never trained itself."""
+    return deepcopy(network).requires_grad_(False)
+
+
+class Follow:
+    """Moves target networks towards the trained ones: target ← target + τ · (trained − target), in place."""
+
+    def __init__(self, trained: Sequence[nn.Module], targets: Sequence[nn.Module], tau: float) -> None:
+        self._tau = tau
+        self._from = [p.detach() for module in trained for p in module.parameters()]
+        self.tensors = [p.detach() for module in targets for p in module.parameters()]
+
+    def __call__(self) -> None:
+        """Take one step of following."""
+        if self._tau == 1:
+            torch._foreach_copy_(self.tensors, self._from)  # type: ignore[reportPrivateImportUsage] # no public name
+        else:
+            torch._foreach_lerp_(self.tensors, self._from, self._tau)  # type: ignore[reportPrivateImportUsage] # no public name

@@ -1,0 +1,257 @@
+"""One update of several networks, losses and optimisers together: eager, compiled, or captured as a CUDA graph.
+
+    rows ─→ stage 1: loss, gradient, clip, step ─→ stage 2 (sees stage 1's new weights) ─→ … ─→ after: target networks
+
+All three ways take the same step from the same state. Parameters, moments, rates and targets are changed in place, so a step
+can be taken one way now and another way after a resume. Random numbers come in with the rows: nothing is drawn inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value
+from torch.optim import Optimizer
+
+from etude.buffers.rollout import take
+from etude.components.adam import adam_, adam_state, is_adam
+from etude.components.optimizers import clipped_step, or_non_finite
+from etude.compute.accelerate import Mode, compile_apart
+
+Metrics = Mapping[str, Tensor]
+Pattern = tuple[tuple[bool, ...], ...]
+"""Which stages run in each of K steps."""
+WARM_UP_CALLS = 3
+STEPS_PER_CALL = 4
+"""How many steps are worth unrolling into one compiled call: fewer trips through Python, for a longer compilation."""
+
+
+class Stage(NamedTuple):
+    """One loss and the optimiser of the parameters that it changes."""
+
+    objective: nn.Module
+    """`objective(rows) -> (loss, metrics)`; whatever else it holds than the optimiser's parameters stays as it is."""
+    optimizer: Optimizer
+    max_grad_norm: float | None = None
+    name: str = ""
+    """Metrics are called after it: train/<name>_loss, train/<name>_grad_norm."""
+    every: int = 1
+    """Take part in every so many updates only."""
+
+    def named(self, loss: Tensor, metrics: Metrics, norm: Tensor) -> dict[str, Tensor]:
+        """Return what is logged of this stage's step."""
+        prefix = f"train/{self.name}_" if self.name else "train/"
+        return {f"{prefix}loss": loss, **metrics, f"{prefix}grad_norm": norm}
+
+
+class UpdateStep:
+    """Takes the steps of its stages in order, one minibatch after another.
+
+    `decide(metrics)` runs between a stage's loss and its step and may write to tensors on the device: to `skip` (1 leaves
+    everything as it is), or to a learning rate. `skip_non_finite` leaves out steps whose gradient is NaN or infinite, and
+    counts them. `after()` runs at the end of every update and changes tensors in place.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        *,
+        after: Callable[[], None] | None = None,
+        changed_after: Sequence[Tensor] = (),
+        decide: Callable[[Metrics], None] | None = None,
+        skip: Tensor | None = None,
+        skip_non_finite: bool = False,
+        mode: Mode = "eager",
+    ) -> None:
+        self.stages, self._after, self._decide = tuple(stages), after, decide
+        self.skip, self._skip_non_finite, self._changed_after = skip, skip_non_finite, tuple(changed_after)
+        compilable = all(is_adam(stage.optimizer) for stage in self.stages)
+        self.mode: Mode = mode if mode != "compiled" or compilable else "eager"
+        self.steps_per_call = 1 if self.mode == "eager" else STEPS_PER_CALL
+        self.keys: dict[str, tuple[str, ...]] = {}
+        self._run = {"eager": self._eager, "compiled": self._compiled, "graph": self._replay}[self.mode]
+        self._compiled_steps: dict[Any, Callable[..., tuple[Tensor, ...]]] = {}
+        self._graphs: dict[Any, _Graph] = {}
+
+    def __call__(self, batch: Mapping[str, Any], indices: Tensor | None = None, *, first: int = 0) -> dict[str, Tensor]:
+        """Take K updates and return the metrics of each stage that took part, (times it did, len(keys[stage])).
+
+        Update k is on the rows of `batch` that `indices[k]` (B,) names, or on slice k of a batch (K, B, ...). `first` is the
+        number of updates before these.
+        """
+        count = len(indices) if indices is not None else len(next(_leaves(batch)))
+        pattern = tuple(tuple((first + k) % stage.every == stage.every - 1 for stage in self.stages) for k in range(count))
+        return self._by_stage(pattern, self._run(batch, indices, pattern))
+
+    def eager(self, rows: Mapping[str, Any], takes_part: Sequence[bool] | None = None) -> list[dict[str, Tensor]]:
+        """Update on rows as they are and return each stage's metrics by name."""
+        reports = []
+        for stage, on in zip(self.stages, takes_part or [True] * len(self.stages), strict=True):
+            reports.append(self._eager_stage(stage, rows) if on else {})
+        if self._after is not None:
+            with torch.no_grad():
+                self._after()
+        return reports
+
+    def _eager_stage(self, stage: Stage, rows: Mapping[str, Any]) -> dict[str, Tensor]:
+        loss, metrics = stage.objective(rows)
+        if self._decide is not None:
+            with torch.no_grad():
+                self._decide(metrics)
+        stage.optimizer.zero_grad(set_to_none=False)
+        loss.backward(inputs=[p for group in stage.optimizer.param_groups for p in group["params"] if p.requires_grad])
+        norm = clipped_step(stage.optimizer, stage.max_grad_norm, self.skip, skip_non_finite=self._skip_non_finite)
+        return self._report(stage, loss.detach(), {k: v.detach() for k, v in metrics.items()}, norm)
+
+    def _report(self, stage: Stage, loss: Tensor, metrics: Metrics, norm: Tensor) -> dict[str, Tensor]:
+        named = stage.named(loss, metrics, norm)
+        if self._skip_non_finite:
+            named["train/skipped" if not stage.name else f"train/{stage.name}_skipped"] = or_non_finite(None, norm)
+        return named
+
+    def _stacked(self, steps: Sequence[Sequence[dict[str, Tensor]]]) -> tuple[Tensor, ...]:
+        """One tensor (times it took part, len(keys)) for each stage."""
+        tables = []
+        for position, stage in enumerate(self.stages):
+            taken = [step[position] for step in steps if step[position]]
+            if taken:
+                self.keys[stage.name] = tuple(taken[0])
+                tables.append(torch.stack([value for report in taken for value in report.values()]).view(len(taken), -1))
+        return tuple(tables)
+
+    def _by_stage(self, pattern: Pattern, tables: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        names = [stage.name for position, stage in enumerate(self.stages) if any(step[position] for step in pattern)]
+        return dict(zip(names, tables, strict=True))
+
+    def _eager(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
+        rows = _rows(batch, indices, len(pattern))
+        return self._stacked([self.eager(each, takes_part) for each, takes_part in zip(rows, pattern, strict=True)])
+
+    # ---- compiled: losses, gradients, clipping, Adam and targets in one function of tensors ------------------------------
+
+    def _compiled(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
+        key = (pattern, *(leaf.shape for leaf in _leaves(batch)), None if indices is None else indices.shape)
+        if key not in self._compiled_steps:
+            self._states = [adam_state(stage.objective, stage.optimizer) for stage in self.stages]
+            self._compiled_steps[key] = compile_apart(self._pure_steps)
+        with torch.no_grad():
+            return self._compiled_steps[key](self._states, batch, indices, pattern)
+
+    def _pure_steps(
+        self, states: list[dict[str, Any]], batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern
+    ) -> tuple[Tensor, ...]:
+        steps = []
+        for rows, takes_part in zip(_rows(batch, indices, len(pattern)), pattern, strict=True):
+            steps.append(
+                [
+                    self._pure_stage(stage, state, rows) if on else {}
+                    for stage, state, on in zip(self.stages, states, takes_part, strict=True)
+                ]
+            )
+            if self._after is not None:
+                self._after()
+        return self._stacked(steps)
+
+    def _pure_stage(self, stage: Stage, state: dict[str, Any], rows: Mapping[str, Any]) -> dict[str, Tensor]:
+        def loss_of(parameters: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+            return functional_call(stage.objective, parameters, (rows,))
+
+        gradients, (loss, metrics) = grad_and_value(loss_of, has_aux=True)(state["parameters"])
+        if self._decide is not None:
+            self._decide(metrics)
+        norm = torch.stack([gradient.square().sum() for gradient in gradients.values()]).sum().sqrt()
+        skip = or_non_finite(self.skip, norm) if self._skip_non_finite else self.skip
+        scale = 1.0 if stage.max_grad_norm is None else (stage.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        for name, gradient in gradients.items():
+            adam_(state, name, gradient * scale, skip)
+        return self._report(stage, loss, metrics, norm)
+
+    # ---- captured: the eager step, recorded once for each pattern and replayed -------------------------------------------
+
+    def _replay(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
+        key = (pattern, *(leaf.shape for leaf in _leaves(batch)), None if indices is None else indices.shape)
+        if key not in self._graphs:
+            self._graphs[key] = _Graph(self, batch, indices, pattern)
+        return self._graphs[key].replay(batch, indices)
+
+    def touched(self) -> list[Tensor]:
+        """Every tensor that an update may change."""
+        tensors: dict[int, Tensor] = {}
+        for stage in self.stages:
+            own = [p.data for group in stage.optimizer.param_groups for p in group["params"]]
+            own += [v for state in stage.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
+            own += [group["lr"] for group in stage.optimizer.param_groups if isinstance(group["lr"], Tensor)]
+            tensors |= {tensor.data_ptr(): tensor for tensor in own}
+        tensors |= {tensor.data_ptr(): tensor for tensor in self._changed_after}
+        return [*tensors.values(), *([] if self.skip is None else [self.skip])]
+
+
+class _Graph:
+    """K updates, recorded as one CUDA graph on inputs that stay where they are."""
+
+    def __init__(self, step: UpdateStep, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> None:
+        """Warm up and record; what that touches is put back, so that a captured run is the eager run."""
+        self._batch, self._source = _clone_tree(batch), batch
+        self._indices = None if indices is None else indices.clone()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            fresh = [stage.optimizer for stage in step.stages if not stage.optimizer.state]
+            touched = step.touched()
+            before = [tensor.clone() for tensor in touched]
+            for _ in range(WARM_UP_CALLS):
+                step._eager(self._batch, self._indices, pattern)
+            for tensor, value in zip(touched, before, strict=True):
+                tensor.copy_(value)
+            for optimizer in fresh:  # moments that the warm-up made: back to nothing, in place
+                for state in optimizer.state.values():
+                    for value in state.values():
+                        value.zero_()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._tables = step._eager(self._batch, self._indices, pattern)
+
+    def replay(self, batch: Mapping[str, Any], indices: Tensor | None) -> tuple[Tensor, ...]:
+        """Copy the inputs in, run, and return copies of the metrics."""
+        if indices is None or self._source is not batch:
+            _copy_tree(self._batch, batch)
+            self._source = batch
+        if indices is not None:
+            assert self._indices is not None
+            self._indices.copy_(indices)
+        self._graph.replay()
+        return tuple(table.clone() for table in self._tables)
+
+
+def _rows(batch: Mapping[str, Any], indices: Tensor | None, count: int) -> list[Mapping[str, Any]]:
+    if indices is not None:
+        return [take(batch, index) for index in indices.unbind()]
+    return [_slice(batch, k) for k in range(count)]
+
+
+def _slice(tree: Mapping[str, Any], k: int) -> dict[str, Any]:
+    return {key: _slice(value, k) if isinstance(value, Mapping) else value[k] for key, value in tree.items()}
+
+
+def _leaves(tree: Mapping[str, Any]) -> Iterator[Tensor]:
+    for value in tree.values():
+        if isinstance(value, Mapping):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
+def _clone_tree(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _clone_tree(value) if isinstance(value, Mapping) else value.clone() for key, value in tree.items()}
+
+
+def _copy_tree(target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
+    for key, value in target.items():
+        if isinstance(value, Mapping):
+            _copy_tree(value, source[key])
+        else:
+            value.copy_(source[key])

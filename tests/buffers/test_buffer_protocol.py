@@ -21,10 +21,12 @@ CONFIG = Config(
     algorithm=PPOConfig(rollout_steps=T),
 )
 
+OPTIONS: dict[str, dict[str, Any]] = {"replay": {"capacity": T * N + 1, "min_size": T * N}}
+
 
 def make(name: str) -> Buffer:
     cls = buffers.resolve(name)
-    return cls.build(cls.Config(), CONFIG, "store")
+    return cls.build(cls.Config(**OPTIONS.get(name, {})), CONFIG, "store")
 
 
 def row(t: int) -> dict[str, Any]:
@@ -32,9 +34,12 @@ def row(t: int) -> dict[str, Any]:
     mark = 100 * t + torch.arange(N)
     return {
         "observation": {"vector": mark[:, None].float().expand(N, 2), "picture": mark.to(torch.uint8)[:, None, None]},
+        "is_first": torch.zeros(N, dtype=torch.bool),
         "action": mark,
         "reward": mark.float(),
         "terminated": mark % 2 == 0,
+        "truncated": torch.zeros(N, dtype=torch.bool),
+        "final_observation": {"vector": mark[:, None].float() + 100, "picture": mark.to(torch.uint8)[:, None, None] + 1},
     }
 
 
@@ -49,6 +54,12 @@ def leaves(tree: Any) -> Iterator[Tensor]:
 @pytest.fixture(params=buffers.names())
 def buffer(request: pytest.FixtureRequest) -> Buffer:
     return make(request.param)
+
+
+@pytest.fixture
+def fresh(buffer: Buffer, request: pytest.FixtureRequest) -> Buffer:
+    """Another of the same kind."""
+    return make(request.node.callspec.params["buffer"])
 
 
 def fill(buffer: Buffer, steps: int = T, first: int = 0) -> None:
@@ -117,9 +128,8 @@ def test_clearing_forgets_everything_and_keeps_the_memory(buffer: Buffer) -> Non
 
 
 @pytest.mark.parametrize("steps", [0, 1, T - 3, T])
-def test_a_saved_buffer_goes_on_where_it_was(buffer: Buffer, steps: int) -> None:
+def test_a_saved_buffer_goes_on_where_it_was(buffer: Buffer, fresh: Buffer, steps: int) -> None:
     fill(buffer, steps)
-    fresh = type(buffer).build(type(buffer).Config(), CONFIG, "store")  # type: ignore[attr-defined] # every buffer has one
     fresh.load_state_dict(buffer.state_dict())
     assert fresh.size == buffer.size
     assert fresh.ready == buffer.ready

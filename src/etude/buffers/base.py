@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Generator, Tensor
 
+from etude.buffers.columns import leaves, map_columns
 from etude.errors import EtudeError
 
 if TYPE_CHECKING:
@@ -76,28 +78,26 @@ class Buffer(ABC):
     @property
     def nbytes(self) -> int:
         """How much memory the columns take."""
-        return sum(tensor.nbytes for tensor in _leaves(self.columns))
+        return sum(tensor.nbytes for tensor in leaves(self.columns))
 
 
 def allocate(row: Mapping[str, Any], leading: tuple[int, ...], name: str, device: torch.device) -> dict[str, Any]:
     """Return zeroed columns of shape (*leading, ...) like the tensors of a first row (N, ...)."""
-    needed = sum(t[0].numel() * t.element_size() for t in _leaves(row)) * math.prod(leading)
+    needed = bytes_per_transition(row) * math.prod(leading)
     free = free_memory(device)
     if free is not None and needed > free:
         raise EtudeError(f"buffer '{name}' needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free; make it smaller")
-    return _map(lambda t: torch.zeros((*leading, *t.shape[1:]), dtype=t.dtype, device=device), row)
+    return map_columns(row, lambda t: torch.zeros((*leading, *t.shape[1:]), dtype=t.dtype, device=device))
 
 
-def _leaves(tree: Any) -> Any:
-    if isinstance(tree, Mapping):
-        for value in tree.values():
-            yield from _leaves(value)
-    else:
-        yield tree
+def bytes_per_transition(row: Mapping[str, Any]) -> int:
+    """Return the memory that one environment's part of a row (N, ...) takes."""
+    return sum(t[0].numel() * t.element_size() for t in leaves(row))
 
 
-def _map(function: Any, tree: Any) -> Any:
-    return {key: _map(function, value) for key, value in tree.items()} if isinstance(tree, Mapping) else function(tree)
+def say(text: str) -> None:
+    """Tell the user, on stderr: a training keeps what is said there in its run.log."""
+    print(text, file=sys.stderr)
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -10,9 +10,12 @@ import torch
 from torch import Generator, Tensor
 
 from etude.buffers.base import Batch, Buffer, allocate
+from etude.buffers.columns import copy_columns, leaves, leaves_like, map_columns, take
 from etude.config.constraints import PositiveInt
 from etude.config.schema import Config
 from etude.errors import EtudeError, UserError
+
+__all__ = ["RolloutBuffer", "RolloutConfig", "flatten", "minibatches", "take"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class RolloutBuffer(Buffer):
         # The views of a row are made once and written in one call: a fifth of the cost of indexing each column anew.
         views = self._views.get(self.cursor)
         if views is None:
-            views = self._views[self.cursor] = [column[self.cursor] for column in _leaves_like(self.columns, row)]
-        torch._foreach_copy_(views, list(_leaves_like(row, row)))  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
+            views = self._views[self.cursor] = [column[self.cursor] for column in leaves_like(self.columns, row)]
+        torch._foreach_copy_(views, list(leaves(row)))  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
         self.cursor += 1
 
     @property
@@ -76,13 +79,13 @@ class RolloutBuffer(Buffer):
 
     def sample(self, n: int, generator: Generator) -> Batch:
         """Return n transitions of the rollout so far, drawn with replacement."""
-        held = flatten({key: _rows(value, self.cursor) for key, value in self.columns.items()})
+        held = flatten(self._written())
         index = torch.randint(self.size, (n,), generator=generator, device=generator.device)
         return take(held, index)
 
     def draw(self, n: int, generator: Generator) -> Batch:
         """Return the whole rollout (T, N, ...) as one batch, and begin the next: its experience is used once."""
-        batch = _map_columns(self.columns, torch.clone)
+        batch = map_columns(self.columns, torch.clone)
         self.clear()
         return batch
 
@@ -94,7 +97,7 @@ class RolloutBuffer(Buffer):
         """Return the rows written so far, and the shapes of all columns."""
         return {
             "cursor": self.cursor,
-            "columns": {key: _rows(value, self.cursor) for key, value in self.columns.items()},
+            "columns": self._written(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -103,10 +106,12 @@ class RolloutBuffer(Buffer):
             raise EtudeError(f"buffer '{self.name}' has room for {self.steps} steps; the saved one holds {state['cursor']}")
         self.cursor = state["cursor"]
         if not self.columns and state["columns"]:
-            example = _map_columns(state["columns"], lambda t: t.new_empty(t.shape[1:]))
+            example = map_columns(state["columns"], lambda t: t.new_empty(t.shape[1:]))
             self.columns = allocate(example, (self.steps, len(example["reward"])), self.name, self.device)
-        for key, value in state["columns"].items():
-            _copy_rows(self.columns[key], value, self.cursor)
+        copy_columns(self._written(), state["columns"])
+
+    def _written(self) -> Batch:
+        return map_columns(self.columns, lambda column: column[: self.cursor])
 
 
 def flatten(columns: Mapping[str, Any]) -> Batch:
@@ -117,13 +122,6 @@ def flatten(columns: Mapping[str, Any]) -> Batch:
     }
 
 
-def take(batch: Mapping[str, Any], index: Tensor) -> Batch:
-    """Return the rows of a flat batch that `index` names."""
-    return {
-        key: take(value, index) if isinstance(value, Mapping) else value.index_select(0, index) for key, value in batch.items()
-    }
-
-
 def minibatches(size: int, batch_size: int, epochs: int, generator: Generator) -> Iterator[Tensor]:
     """Yield index tensors: `epochs` passes over `size` rows, each row once a pass, in a new order every pass."""
     if size % batch_size:
@@ -131,28 +129,3 @@ def minibatches(size: int, batch_size: int, epochs: int, generator: Generator) -
     for _ in range(epochs):
         order = torch.randperm(size, generator=generator, device=generator.device)
         yield from order.split(batch_size)
-
-
-def _leaves_like(tree: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Tensor]:
-    """Yield the tensors of `tree` in the order in which `row` has them."""
-    for key, value in row.items():
-        if isinstance(value, Mapping):
-            yield from _leaves_like(tree[key], value)
-        else:
-            yield tree[key]
-
-
-def _map_columns(columns: Mapping[str, Any], function: Any) -> dict[str, Any]:
-    return {key: _map_columns(v, function) if isinstance(v, Mapping) else function(v) for key, v in columns.items()}
-
-
-def _rows(column: Any, count: int) -> Any:
-    return {key: _rows(value, count) for key, value in column.items()} if isinstance(column, Mapping) else column[:count]
-
-
-def _copy_rows(target: Any, saved: Any, count: int) -> None:
-    if isinstance(target, Mapping):
-        for key, value in target.items():
-            _copy_rows(value, saved[key], count)
-    else:
-        target[:count].copy_(saved)

@@ -128,21 +128,34 @@ def _see_current_folder() -> None:
 algorithms = Registry(
     "algorithm",
     {
+        "a2c": ("etude.workflows.a2c:A2C", "Advantage actor-critic, one gradient step a rollout; any actions"),
         "ppo": (
             "etude.workflows.ppo:PPO",
             "Proximal policy optimisation; discrete, multi-discrete and continuous actions",
         ),
+        "q_learning": (
+            "etude.workflows.q_learning:QLearning",
+            "Tabular Q-learning, for discrete observations and actions",
+        ),
+        "reinforce": ("etude.workflows.reinforce:Reinforce", "REINFORCE: a policy, whole episodes, no critic; any actions"),
         "random": ("etude.workflows.random_policy:RandomPolicy", "Uniformly random actions, the baseline for any task"),
     },
     needs=("act", "learn", "Config"),
 )
 networks = Registry("network", {"mlp": ("etude.components.networks.mlp:MLP", "Fully connected layers")})
-buffers = Registry("buffer", {"rollout": ("etude.buffers.rollout:RolloutBuffer", "One on-policy rollout, time-major")})
+buffers = Registry(
+    "buffer",
+    {
+        "replay": ("etude.buffers.replay:ReplayBuffer", "The last transitions, sampled uniformly; n-step returns"),
+        "rollout": ("etude.buffers.rollout:RolloutBuffer", "One on-policy rollout, time-major"),
+    },
+)
 optimizers = Registry(
     "optimizer",
     {
         "adam": ("torch.optim:Adam", "Adam"),
         "adamw": ("torch.optim:AdamW", "Adam with decoupled weight decay"),
+        "rmsprop": ("torch.optim:RMSprop", "RMSprop"),
         "sgd": ("torch.optim:SGD", "Stochastic gradient descent, with momentum if asked"),
     },
     supplied=("params", "lr"),

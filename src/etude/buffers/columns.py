@@ -1,0 +1,47 @@
+"""Columns: named tensors with the same leading dimensions; an observation may itself be a dict of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+Columns = Mapping[str, Any]
+
+
+def leaves(columns: Columns) -> Iterator[Tensor]:
+    """Yield every tensor, in order."""
+    for value in columns.values():
+        if isinstance(value, Mapping):
+            yield from leaves(value)
+        else:
+            yield value
+
+
+def leaves_like(columns: Columns, row: Columns) -> Iterator[Tensor]:
+    """Yield the tensors of `columns` in the order in which `row` has them."""
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            yield from leaves_like(columns[key], value)
+        else:
+            yield columns[key]
+
+
+def map_columns(columns: Columns, function: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    """Apply a function to every tensor."""
+    return {key: map_columns(v, function) if isinstance(v, Mapping) else function(v) for key, v in columns.items()}
+
+
+def take(columns: Columns, index: Tensor) -> dict[str, Any]:
+    """Return the rows of flat columns that `index` names, of any shape: (..., *row)."""
+    if index.ndim == 1:
+        return {k: take(v, index) if isinstance(v, Mapping) else v.index_select(0, index) for k, v in columns.items()}
+    flat = index.reshape(-1)
+    return map_columns(columns, lambda column: column.index_select(0, flat).view(*index.shape, *column.shape[1:]))
+
+
+def copy_columns(target: Columns, source: Columns) -> None:
+    """Copy every tensor of `source` into its namesake."""
+    for ours, theirs in zip(leaves_like(target, source), leaves(source), strict=True):
+        ours.copy_(theirs)

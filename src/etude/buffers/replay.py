@@ -1,0 +1,213 @@
+"""Uniform replay: the last transitions, sampled again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import torch
+from torch import Generator, Tensor
+
+from etude.buffers.base import Batch, Buffer, bytes_per_transition, free_memory, say
+from etude.buffers.columns import leaves, map_columns, take
+from etude.buffers.n_step import look_ahead
+from etude.buffers.ring import Ring
+from etude.config.constraints import NonNegativeInt, PositiveInt
+from etude.config.schema import Config
+from etude.errors import UserError
+
+SHARE_OF_FREE_MEMORY = 0.8
+"""What a buffer that must shrink leaves to the rest: networks, batches, other processes."""
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """The last transitions, sampled uniformly."""
+
+    type: str = "replay"
+    """The registered name of the buffer."""
+    capacity: PositiveInt = 1_000_000
+    """Transitions held. More remembers older policies' experience longer and takes more memory."""
+    min_size: NonNegativeInt | None = None
+    """Transitions before learning starts. Default: the algorithm's learning_starts, or its batch_size."""
+    n_step: PositiveInt | None = None
+    """Rewards summed before bootstrapping. More learns faster from rare rewards and leans on old behaviour. Default: the
+    algorithm's n_step, or 1."""
+    device: str = "auto"
+    """Where transitions lie: auto is where the networks live; cpu saves GPU memory and costs a copy per batch."""
+    on_low_memory: Literal["shrink", "strict"] = "shrink"
+    """If the capacity does not fit into free memory: shrink makes it fit and says so, strict is an error."""
+    leave_out: tuple[str, ...] = ()
+    """Columns that the learner does not need and that are not stored."""
+
+
+class ReplayBuffer(Buffer):
+    """A ring of transitions on any device. Nothing in adding or sampling asks the device for a number."""
+
+    Config: type = ReplayConfig
+
+    def __init__(
+        self,
+        capacity: int,
+        num_envs: int,
+        *,
+        min_size: int = 1,
+        n_step: int = 1,
+        gamma: float = 1.0,
+        name: str = "replay",
+        device: torch.device | str = "cpu",
+        strict: bool = False,
+        leave_out: tuple[str, ...] = (),
+    ) -> None:
+        self._check(capacity, num_envs, min_size, name)
+        needed = ("reward", "terminated") if n_step == 1 else ("reward", "terminated", "truncated", "is_first")
+        for column in leave_out:
+            if column in needed:
+                raise UserError(f"buffers.{name}.leave_out: '{column}' is needed" + (" for n_step" if n_step > 1 else ""))
+        self.name, self.strict, self.leave_out = name, strict, leave_out
+        self.min_size, self.n_step, self.gamma = min_size, n_step, gamma
+        self.ring = Ring(capacity // num_envs, name, torch.device(device))
+
+    @classmethod
+    def build(cls, options: Any, config: Config, name: str) -> Self:
+        """Make the buffer that its options describe; the algorithm's own settings fill what they leave open."""
+        return cls(**cls.arguments(options, config, name))
+
+    @classmethod
+    def arguments(cls, options: Any, config: Config, name: str) -> dict[str, Any]:
+        """Return what the constructor is given for these options."""
+        algorithm = config.algorithm
+        n_step = options.n_step or getattr(algorithm, "n_step", 1)
+        gamma = getattr(algorithm, "gamma", None)
+        if gamma is None and n_step > 1:
+            raise UserError(f"buffers.{name}.n_step={n_step}: {algorithm.name} has no gamma to discount rewards with")
+        first_batch = max(1, int(getattr(algorithm, "batch_size", 1)))
+        wanted = options.min_size if options.min_size is not None else getattr(algorithm, "learning_starts", first_batch)
+        return {
+            "capacity": options.capacity,
+            "num_envs": config.environment.num_envs,
+            "min_size": max(1, wanted),
+            "n_step": n_step,
+            "gamma": 1.0 if gamma is None else float(gamma),
+            "name": name,
+            "device": config.experiment.device if options.device == "auto" else options.device,
+            "strict": options.on_low_memory == "strict",
+            "leave_out": options.leave_out,
+        }
+
+    @staticmethod
+    def _check(capacity: int, num_envs: int, min_size: int, name: str) -> None:
+        if capacity < num_envs:
+            raise UserError(f"buffers.{name}.capacity={capacity}: must hold at least one step of all {num_envs} environments")
+        held = capacity // num_envs * num_envs
+        if min_size > held:
+            raise UserError(
+                f"buffers.{name}.capacity={capacity}: holds {held} transitions, and learning starts at {min_size} "
+                f"(buffers.{name}.min_size, or the algorithm's learning_starts)"
+            )
+
+    # ---- writing ------------------------------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> dict[str, Any]:  # type: ignore[override] # the ring's own
+        """The stored columns (rows, N, ...)."""
+        return self.ring.columns
+
+    @property
+    def capacity(self) -> int:
+        """How many transitions fit."""
+        return self.ring.rows * (self.ring.num_envs or 1)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Copy one vector step (N, ...) in, over the oldest one if there is no room."""
+        kept = {key: value for key, value in row.items() if key not in self.leave_out}
+        if not self.ring.columns:
+            self._allocate(kept)
+        self.ring.add(kept)
+
+    def _allocate(self, row: Mapping[str, Any]) -> None:
+        ring = self.ring
+        num_envs = len(next(leaves(row)))
+        each, free = bytes_per_transition(row), free_memory(ring.device)
+        if not self.strict and free is not None and each * num_envs * ring.rows > free:
+            asked, ring.rows = ring.rows, max(1, int(free * SHARE_OF_FREE_MEMORY) // (each * num_envs))
+            say(
+                f"buffer '{self.name}': {asked * num_envs:,} transitions of {each:,} bytes do not fit into the "
+                f"{free / 2**30:.1f} GiB free; it holds {ring.rows * num_envs:,}"
+            )
+            self._check(ring.rows * num_envs, num_envs, self.min_size, self.name)
+        ring.allocate(row)
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is enough to learn from."""
+        return self.size >= self.min_size
+
+    @property
+    def size(self) -> int:
+        """How many transitions are held."""
+        return self.ring.held * self.ring.num_envs
+
+    def clear(self) -> None:
+        """Forget everything; memory is kept."""
+        self.ring.clear()
+
+    # ---- sampling -----------------------------------------------------------------------------------------------------
+
+    def sample(self, n: int, generator: Generator) -> Batch:
+        """Return n transitions drawn with replacement, on the generator's device.
+
+        Besides the stored columns: `discount`, what the value of `final_observation` counts; `index` and `generation`, for
+        `write_back`.
+        """
+        return self._batch(self._draw(n, generator), generator.device)
+
+    def sample_many(self, count: int, n: int, generator: Generator) -> Batch:
+        """Return `count` batches at once, (count, n, ...): bit for bit what as many calls of `sample` would return."""
+        index = torch.stack([self._draw(n, generator) for _ in range(count)])
+        batch = self._batch(index.reshape(-1), generator.device)
+        return map_columns(batch, lambda column: column.view(count, n, *column.shape[1:]))
+
+    def _draw(self, n: int, generator: Generator) -> Tensor:
+        if not self.size:
+            raise IndexError(f"buffer '{self.name}' is empty: there is nothing to sample")
+        return torch.randint(self.size, (n,), generator=generator, device=generator.device)
+
+    def _batch(self, index: Tensor, device: torch.device) -> Batch:
+        """Return the transitions at `index` (n,): row · N + environment."""
+        ring = self.ring
+        index = index.to(ring.device)
+        if self.n_step == 1:
+            batch = take(ring.flat, index)
+            batch["discount"] = batch["terminated"].logical_not().to(batch["reward"].dtype).mul_(self.gamma)
+        else:
+            batch = self._n_step_batch(index)
+        batch |= {"index": index, "generation": ring.generation(index)}
+        return batch if ring.device == device else map_columns(batch, lambda column: column.to(device, non_blocking=True))
+
+    def _n_step_batch(self, index: Tensor) -> Batch:
+        ring = self.ring
+        outlook = look_ahead(ring.flat, index, steps=self.n_step, gamma=self.gamma, num_envs=ring.num_envs, cursor=ring.cursor)
+        at_last = ("terminated", "truncated", "final_observation")
+        batch = take({key: value for key, value in ring.flat.items() if key not in (*at_last, "reward")}, index)
+        batch |= take({key: value for key, value in ring.flat.items() if key in at_last}, outlook.last)
+        return {**batch, "reward": outlook.reward, "discount": outlook.discount}
+
+    # ---- state --------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rows held."""
+        ring = self.ring
+        held = map_columns(ring.columns, lambda column: column[: ring.held])
+        return {"rows": ring.rows, "written": ring.written, "begin": ring.begin, "columns": held}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Hold the rows that were saved."""
+        ring = self.ring
+        if state["columns"] and not ring.columns:
+            ring.rows = state["rows"]
+            ring.allocate(map_columns(state["columns"], lambda t: t.new_empty(t.shape[1:])))
+        ring.written, ring.begin = state["written"], state["begin"]
+        for ours, theirs in zip(leaves(ring.columns), leaves(state["columns"]), strict=bool(state["columns"])):
+            ours[: ring.held].copy_(theirs)

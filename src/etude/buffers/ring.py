@@ -1,0 +1,85 @@
+"""A ring of vector steps: the newest rows stay, the oldest are overwritten.
+
+Rows are numbered from the first one ever written, and row `a` lies in slot `a % rows`:
+
+    slots    0   1   2   3   4          rows = 5, written = 8: row 7 is the newest, row 3 the oldest
+    rows     5   6   7 │ 3   4
+                       cursor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etude.buffers.base import allocate
+from etude.buffers.columns import leaves, leaves_like, map_columns
+
+ROWS_OF_VIEWS = 256
+
+
+class Ring:
+    """Columns of shape (rows, N, ...). What is held lies in slots 0 to `held`, wherever the cursor is."""
+
+    def __init__(self, rows: int, name: str, device: torch.device) -> None:
+        self.rows = rows
+        self.name = name
+        self.device = device
+        self.columns: dict[str, Any] = {}
+        self.flat: dict[str, Any] = {}
+        """The same memory as (rows · N, ...)."""
+        self.num_envs = 0
+        self.written = 0
+        """The number of the next row."""
+        self.begin = 0
+        """The number of the oldest row held."""
+        self._views: list[tuple[Tensor, ...]] = []
+        self._views_from = -1
+
+    @property
+    def held(self) -> int:
+        """How many rows are held."""
+        return self.written - self.begin
+
+    @property
+    def cursor(self) -> int:
+        """The slot of the next row: where the oldest one is, once the ring is full."""
+        return self.written % self.rows
+
+    def allocate(self, row: Mapping[str, Any]) -> None:
+        """Take the memory, for rows that look like this one (N, ...)."""
+        self.num_envs = len(next(leaves(row)))
+        self.columns = allocate(row, (self.rows, self.num_envs), self.name, self.device)
+        self.flat = map_columns(self.columns, lambda column: column.flatten(0, 1))
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Copy one row (N, ...) in; its tensors always come in the same order."""
+        block, place = divmod(self.cursor, ROWS_OF_VIEWS)
+        if block != self._views_from:
+            # Views of many slots at once: a fifth of the cost of indexing each column at each step.
+            slots = slice(block * ROWS_OF_VIEWS, (block + 1) * ROWS_OF_VIEWS)
+            self._views = list(zip(*(column[slots].unbind() for column in leaves_like(self.columns, row)), strict=True))
+            self._views_from = block
+        torch._foreach_copy_(self._views[place], list(leaves(row)))  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
+        self.written += 1
+        self.begin = max(self.begin, self.written - self.rows)
+
+    def clear(self) -> None:
+        """Hold nothing. Numbers go on from the next lap, so that no slot's generation comes twice."""
+        if self.held or self.cursor:
+            self.written = (self.written // self.rows + 1) * self.rows
+        self.begin = self.written
+
+    def generation(self, index: Tensor) -> Tensor:
+        """Return how often the slot of each transition (row · N + environment) had been written over before."""
+        lap = self.written // self.rows
+        return lap - (index >= self.cursor * self.num_envs).to(torch.int64)
+
+    def slices(self, first: int, end: int) -> list[slice]:
+        """Return the slots of rows `first` to `end`, in order: one stretch, or two around the ring's end."""
+        low, count = first % self.rows, end - first
+        over = low + count - self.rows
+        return [slice(low, low + count)] if over <= 0 else [slice(low, self.rows), slice(0, over)]

@@ -23,6 +23,7 @@ ALLOWED = {
     "runs": {"runs", "errors"},
     "telemetry": {"telemetry", "errors"},
     "comparison": {"comparison", "runs", "telemetry", "errors"},
+    "verification": {"verification", "session", "assembly", "orchestration", "runs", "telemetry", "compute", "config", "errors"},
 }
 
 

@@ -18,7 +18,7 @@ def git(cwd: Path, *arguments: str) -> str:
 
 
 def make_repository(path: Path, files: dict[str, str]) -> Path:
-    path.mkdir(parents=True)
+    path.mkdir(parents=True, exist_ok=True)
     git(path, "init", "-q", "-b", "main")
     write(path, files)
     git(path, "add", ".")

@@ -158,6 +158,10 @@ def test_the_environment_names_what_results_depend_on(run_directory: Path, repos
     assert environment["torch"]["threads"] >= 1
     assert environment["cpu"]["model"]
     assert isinstance(environment["gpus"], list)
+    assert environment["python"]
+    assert environment["os"]
+    assert "compiler" in environment
+    assert len(environment["etude_code"]) == 64
 
 
 def test_the_fingerprint_is_the_same_twice_and_is_json() -> None:

@@ -17,11 +17,13 @@ app = App(
     help="A reinforcement-learning laboratory: train, resume exactly, evaluate, and keep every run.",
     version=__version__,
     default_parameter=Parameter(negative=()),
+    suppress_keyboard_interrupt=False,  # `run` says it, and returns its code
 )
 app.command("etude.cli.train:train", name="train", help="Train an agent: etude train CartPole-v1:ppo [key=value ...]")
 app.command("etude.cli.resume:resume", name="resume", help="Continue a run exactly where it stopped.")
 app.command("etude.cli.evaluate:evaluate", name="evaluate", help="Measure a run's policy on fresh episodes.")
 app.command("etude.cli.play:play", name="play", help="Watch a run's policy play, in a window or in a video.")
+app.command("etude.cli.verify:verify", name="verify", help="Prove that a run reproduces, bit for bit.")
 app.command("etude.cli.runs:app", name="runs", help="Find, show and compare runs.")
 app.command("etude.cli.config:config", name="config", help="Print the complete config of ENV:ALGO.")
 app.command("etude.cli.envs:envs", name="envs", help="List environments and their tuned variants.")

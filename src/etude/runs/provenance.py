@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import platform
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -71,12 +74,15 @@ def _environment() -> dict[str, object]:
         "torch": {
             "version": str(torch.__version__),
             "cuda": torch.version.cuda,
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
             "threads": torch.get_num_threads(),
             "interop_threads": torch.get_num_interop_threads(),
             "build": torch.__config__.show(),
         },
         "gpus": _gpus(),
-        "packages": _packages(),
+        "compiler": _compiler(),
+        "packages": installed_packages(),
+        "etude_code": etude_code(),
     }
 
 
@@ -86,6 +92,26 @@ def _cpu_model() -> str:
             if line.lower().startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def _compiler() -> str | None:
+    """The C++ compiler that compiled updates depend on."""
+    program = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    if program is None:
+        return None
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.partition("\n")[0] or None
+
+
+def etude_code() -> str:
+    """Return a hash of Etude's own files: a version number says little about an editable install."""
+    package, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(path for ending in ("py", "yaml") for path in package.rglob(f"*.{ending}")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def _gpus() -> object:
@@ -101,7 +127,8 @@ def _gpus() -> object:
     return [{"name": name, "driver": driver} for name in names]
 
 
-def _packages() -> dict[str, str]:
+def installed_packages() -> dict[str, str]:
+    """Return the version of every installed package."""
     found: dict[str, str] = {}
     for distribution in metadata.distributions():
         # A half-removed package has metadata without a name.

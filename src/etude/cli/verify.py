@@ -1,0 +1,83 @@
+"""`etude verify`: prove that a run reproduces."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from etude.cli.places import find_run
+
+
+def verify(
+    run: Annotated[str, Parameter(name="RUN")],
+    /,
+    *,
+    steps: int | None = None,
+    resume_at: str | None = None,
+    seed: int = 0,
+    eager_vs_compiled: bool = False,
+    current_code: bool = False,
+    repo: Path | None = None,
+    trust: bool = False,
+    keep: bool = False,
+    runs: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Run a run again with its own settings and its own code, and compare every number, bit by bit.
+
+    Exit code 0: reproduced. 1: something differs, and where first. 2: not comparable here (another CPU, other versions), or a
+    wrong request.
+
+    Parameters
+    ----------
+    run
+        @last, @best, an id, a unique prefix of one, or a path.
+    steps
+        Verify only the first so many environment steps.
+    resume_at
+        Also run it with a stop and a resume at a cycle boundary: random, or after so many environment steps.
+    seed
+        Another random place for --resume-at random.
+    eager_vs_compiled
+        Also take one gradient step from the last checkpoint, eager and compiled, and compare.
+    current_code
+        Use the code as it is now instead of the run's own; says how far the two differ.
+    repo
+        The repository that has the run's commit. Default: the one of the current folder.
+    trust
+        Run the code and honour the import paths of somebody else's run.
+    keep
+        Keep the folder of the re-run, and print where it is.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    as_json
+        Print JSON.
+    """
+    found = find_run(run, runs).run
+    from etude.cli.verify_progress import ProgressOnStderr
+    from etude.verification.verify import Request
+    from etude.verification.verify import verify as verify_run
+
+    request = Request(
+        repository=repo,
+        current_code=current_code,
+        steps=steps,
+        resume_at=resume_at,
+        seed=seed,
+        eager_vs_compiled=eager_vs_compiled,
+        trusted=trust,
+        keep=keep,
+    )
+    # As Ctrl-C: the re-run is ended, and its folder and its worktree are removed.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        report = verify_run(found, request, ProgressOnStderr(sys.stderr))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    print(json.dumps(report.to_json()) if as_json else "\n".join(report.lines()))
+    return report.exit_code

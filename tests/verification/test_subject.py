@@ -13,7 +13,7 @@ from etude.config.validate import to_plain
 from etude.errors import EtudeError, UserError
 from etude.runs.run import Run
 from etude.session import config_changes
-from etude.verification.comparability import late_obstacles
+from etude.verification.comparability import late_obstacles, obstacles
 from etude.verification.rerun import Sitting, plan
 from etude.verification.subject import Change, Position, Subject, read_subject
 
@@ -88,6 +88,15 @@ def test_changes_that_come_out_otherwise_are_not_comparable(tmp_path: Path) -> N
     other = _run(tmp_path / "c", initial_weights="abc")
     assert "began with, is another one now" in late_obstacles(stored, {"run": str(other.path)})[0]
     assert "mode: the run was eager" in late_obstacles(_subject(tmp_path, facts={"mode": "eager"}), {"mode": "compiled"})[0]
+
+
+def test_a_resume_that_lost_its_episodes_can_not_be_repeated(tmp_path: Path) -> None:
+    subject = _subject(_run(tmp_path / "run").path, facts={"snapshot": "restart"})
+    assert obstacles(subject, brings_etude=False) == [], "never resumed"
+    subject.run.log_path.write_text("resumed from checkpoint 000002-8-2\n")
+    (reason,) = obstacles(subject, brings_etude=False)
+    assert "snapshot: restart" in reason
+    assert obstacles(_subject(subject.run.path, facts={"snapshot": "exact"}), brings_etude=False) == []
 
 
 def test_what_can_not_be_verified_is_one_clear_line(tmp_path: Path) -> None:

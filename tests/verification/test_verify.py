@@ -175,7 +175,8 @@ def test_an_eager_and_a_compiled_step_end_at_the_same_place(
     assert verify(run, Request(steps=256, eager_vs_compiled=True)).exit_code == 1
 
 
-def test_the_first_steps_alone(trained: Callable[..., Run], tmp_path: Path) -> None:
+def test_the_first_steps_alone(trained: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     report = verify(trained("cartpole", "checkpoint.keep=20"), Request(steps=600, keep=True))
     (check,) = report.checks
     assert report.outcome == "reproduced"

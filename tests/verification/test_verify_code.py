@@ -37,7 +37,7 @@ SMALL = (
 
 def _run(folder: Path, home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own: what it imports stays there."""
-    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "ETUDE_RUNS")}
+    clean = {**os.environ, "PYTHONPATH": str(Path(etude.__file__).parents[1])}
     return subprocess.run(
         [sys.executable, "-m", "etude", *arguments],
         cwd=folder,
@@ -111,7 +111,7 @@ def test_ended_amid_a_re_run_it_leaves_nothing_behind(stored: Run, tmp_path: Pat
     (tmp_path / "tmp").mkdir()
     process = subprocess.Popen(
         [sys.executable, "-m", "etude", "verify", "@last"],
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        env={**os.environ, "PYTHONPATH": str(Path(etude.__file__).parents[1]), "TMPDIR": str(tmp_path / "tmp")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

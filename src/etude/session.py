@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,19 @@ from etude.config.migrate import flat, migration_changes
 from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
 from etude.environments.make import make_environment
-from etude.errors import EnvironmentFailureError, EtudeError, NonFiniteError, UserError
+from etude.errors import CheckpointError, EnvironmentFailureError, EtudeError, NonFiniteError, UserError
 from etude.orchestration.inspection import Profile, bottleneck, watch_for_nan
 from etude.orchestration.orchestrator import LEFT, CheckpointWriter, Orchestrator, Row
+from etude.run_failures import disk_failures_told, goes_on
+from etude.run_sinks import check_sinks, optional_sinks
 from etude.runs import provenance, trust
 from etude.runs.checkpoint import CheckpointStore
 from etude.runs.index import find_runs
 from etude.runs.record_migration import record_changes
 from etude.runs.run import Run
 from etude.runs.saved_checkpoint import Checkpoint
+from etude.stop_signals import stopping_on_signals
+from etude.telemetry.alerts import Alerts
 from etude.telemetry.console import Console
 from etude.telemetry.jsonl import JsonlSink, read_rows, rewind, write_csv
 from etude.telemetry.run_log import tee_to
@@ -90,34 +93,45 @@ class Training:
             log = stack.enter_context(tee_to(run.log_path))
             console = Console(self._stream, quiet=self._quiet or not config.logging.terminal, log=log.line)
             stack.callback(console.close)
+            log.on_failure = alert = partial(console.message, error=True)
+            alerts = Alerts(alert)
+            stack.enter_context(disk_failures_told(run))
+            run.remove_leftovers()
             run.update_status(status="running")
             rows = JsonlSink(run.metrics_path)
-            sinks: list[Sink] = [rows, console, *_optional_sinks(config, run, self._past)]
-            group = SinkGroup(sinks, on_alert=lambda text: console.message(text, error=True))
+            sinks: list[Sink] = [console, *optional_sinks(config, run, self._past, alerts)]
+            group = SinkGroup(sinks, on_alert=alert, record=rows)
             stack.callback(group.close)
             store = run.checkpoints(config.checkpoint.keep)
-            save = _checkpoint_writer(run, store, rows, config, orchestrator)
+            save = _checkpoint_writer(run, store, rows, config, orchestrator, alerts)
             orchestrator.attach(sink=group, write_checkpoint=save, run_dir=run.path)
             console.start(run_facts.header(run, config, orchestrator, self._notes), past=self._past)
             status = "failed"
             try:
-                with _signals(orchestrator), contextlib.suppress(GeneratorExit):
+                with stopping_on_signals(orchestrator.interrupt), contextlib.suppress(GeneratorExit):
                     yield from self._rows(store, rows, console)
                 done = orchestrator.scheduler.is_finished
                 status = "finished" if done else "interrupted" if orchestrator.was_interrupted else "stopped"
             except EnvironmentFailureError as error:
-                saved = store.find("last").counters["env_steps"]
-                way_out = f"last saved at {saved:,} environment steps; `etude resume {run.id}` goes on from there"
-                raise EnvironmentFailureError(f"{error}\n{way_out}") from error
+                raise EnvironmentFailureError(f"{error}\n{goes_on(run)}") from error
             except torch.OutOfMemoryError as error:
                 raise EtudeError(f"{out_of_memory(error)}; `etude resume {run.id}` goes on from the last save") from error
+            except KeyboardInterrupt:
+                status = "interrupted"
+                raise
+            except (OSError, CheckpointError) as error:
+                orchestrator.stop_reason = orchestrator.stop_reason or f"{type(error).__name__}: {error}"
+                raise
             finally:
                 orchestrator.close()
-                run.update_status(status=status, stop_reason=orchestrator.stop_reason)
-                run.write_summary(run_facts.summary(config, orchestrator, status))
+                with alerts.about("run.json", f"`etude resume {run.id}` sets it right"):
+                    run.update_status(status=status, stop_reason=orchestrator.stop_reason)
+                with alerts.about("summary.json", "metrics.jsonl and the checkpoints have it all"):
+                    run.write_summary(run_facts.summary(config, orchestrator, status))
             group.flush()
-            if run.metrics_path.exists():
-                write_csv(run.metrics_path, run.csv_path)
+            with alerts.about("metrics.csv", "metrics.jsonl has the same rows"):
+                if run.metrics_path.exists():
+                    write_csv(run.metrics_path, run.csv_path)
             hint = bottleneck(orchestrator, assembly.execution_mode(config))
             if hint is not None:
                 console.message(hint)
@@ -181,7 +195,7 @@ def start(
         watch_for_nan(orchestrator)
     if profile:
         orchestrator.add_callback(Profile(profile))
-    _check_sinks(config)
+    check_sinks(config)
     assert orchestrator.collector is not None
     orchestrator.collector.start(orchestrator.workflow.initial_state)
     run = Run.create(
@@ -208,7 +222,7 @@ def reopen(
     stream: Any = None,
 ) -> Training:
     """Make ready to continue a run from its newest whole checkpoint (or the one named), to the same end."""
-    with ExitStack() as held:
+    with disk_failures_told(run), ExitStack() as held:
         held.enter_context(run.lock())
         before = load_config(run, trusted=trusted)
         config = before
@@ -217,22 +231,28 @@ def reopen(
             config = assembly.resolve(composition.config)
         changes = config_changes(before, config)
         store = run.checkpoints(config.checkpoint.keep)
-        found = store.newest_whole() if checkpoint is None else store.find(checkpoint)
-        if found.kind != "full":
-            raise UserError(f"checkpoint {found.name} holds only the policy; training can go on from a full one")
-        notes = [*_migration_notes(run), f"resumed from checkpoint {found.name}", *(f"changed: {change}" for change in changes)]
+        notes = [*_migration_notes(run), *(f"changed: {change}" for change in changes)]
+        found = None
+        if checkpoint is not None or not _is_unsaved(run):
+            found = store.newest_whole() if checkpoint is None else store.find(checkpoint)
+            if found.kind != "full":
+                raise UserError(f"checkpoint {found.name} holds only the policy; training can go on from a full one")
         orchestrator = assembly.build(config)
-        _check_sinks(config)
-        notes += _load(orchestrator, found, config)
-        if orchestrator.scheduler.is_finished:
+        check_sinks(config)
+        if found is None:
+            notes += ["it ended before its first save, and begins anew", *_begin(orchestrator, run, config)]
+        else:
+            notes += [f"resumed from checkpoint {found.name}", *_load(orchestrator, found, config)]
+        # One that was killed between its last save and its last word has that word still to say.
+        if orchestrator.scheduler.is_finished and run.status == "finished":
             raise UserError(
                 f"run {run.id} is finished ({orchestrator.counters.env_steps:,} environment steps); to train on, raise the "
                 f"budget: etude resume {run.id} training.total_steps={2 * config.training.total_steps}"
             )
         if changes:
             _record_changes(run, config, orchestrator, changes)
-        offset = found.metadata.get("metrics_offset")
-        if run.metrics_path.exists() and isinstance(offset, int):
+        offset = 0 if found is None else found.metadata.get("metrics_offset")
+        if isinstance(offset, int):
             moved = rewind(run.metrics_path, offset, run.logs / "superseded.jsonl")
             if moved:
                 notes.append(f"{moved} rows logged after that checkpoint were moved to logs/superseded.jsonl")
@@ -305,7 +325,7 @@ def config_changes(before: Config, after: Config) -> list[str]:
 
 
 def _checkpoint_writer(
-    run: Run, store: CheckpointStore, rows: JsonlSink, config: Config, orchestrator: Orchestrator
+    run: Run, store: CheckpointStore, rows: JsonlSink, config: Config, orchestrator: Orchestrator, alerts: Alerts
 ) -> CheckpointWriter:
     facts = {"workflow": config.algorithm.name, "config_hash": config_hash(config), "fingerprint": provenance.fingerprint()}
 
@@ -313,12 +333,33 @@ def _checkpoint_writer(
         metadata = {**metadata, **facts, "metrics_offset": rows.sync()}
         path = store.save(parts, counters=counters, metadata=metadata, best=best).path
         # The list of runs shows how far a living run has come.
-        run.write_summary(run_facts.summary(config, orchestrator, "running"))
+        with alerts.about("summary.json", "tried again at the next save"):
+            run.write_summary(run_facts.summary(config, orchestrator, "running"))
         if "shared" in parts:
-            write_csv(run.metrics_path, run.csv_path)
+            with alerts.about("metrics.csv", "tried again at the next save; metrics.jsonl has the same rows"):
+                write_csv(run.metrics_path, run.csv_path)
         return path
 
     return write
+
+
+def _is_unsaved(run: Run) -> bool:
+    """Whether the run was killed before its first save: it has no rows then, and had no checkpoints that were removed."""
+    has_rows = run.metrics_path.exists() and run.metrics_path.stat().st_size > 0
+    return not has_rows and not run.checkpoints().list() and run.why_no_checkpoints is None
+
+
+def _begin(orchestrator: Orchestrator, run: Run, config: Config) -> list[str]:
+    """Put a run that exists at its beginning, as `start` did."""
+    notes = []
+    if config.experiment.init_from is not None:
+        source = initial_weights.find_source(config.experiment.init_from, run.path.parent)
+        if initial_weights.identity(source) != run.record.get("initial_weights"):
+            raise UserError(f"experiment.init_from: {source.path} is not what it was when run {run.id} was started")
+        notes += initial_weights.take_over(orchestrator.workflow, source)
+    assert orchestrator.collector is not None
+    orchestrator.collector.start(orchestrator.workflow.initial_state)
+    return notes
 
 
 def _load(orchestrator: Orchestrator, found: Checkpoint, config: Config) -> list[str]:
@@ -348,61 +389,3 @@ def _record_changes(run: Run, config: Config, orchestrator: Orchestrator, change
     run.update_status(**run_facts.facts(config))
     if own:
         trust.sign(run.path)
-
-
-@contextmanager
-def _signals(orchestrator: Orchestrator) -> Iterator[None]:
-    """The first SIGINT or SIGTERM saves and stops at the next cycle boundary; a second one stops at once."""
-
-    def request(number: int, frame: object) -> None:
-        name = signal.Signals(number).name
-        orchestrator.interrupt(name)
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        sys.stderr.write(f"\n{name}: saving and stopping; once more stops at once\n")
-
-    previous = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, request)
-    except ValueError:
-        pass  # not the main thread: whoever owns it handles signals
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _check_sinks(config: Config) -> None:
-    """A missing package is an error before the run exists, not in its middle."""
-    from importlib.util import find_spec
-
-    for wanted, package in ((config.logging.tensorboard, "tensorboard"), (config.logging.wandb.enabled, "wandb")):
-        if wanted and find_spec(package) is None:
-            raise UserError(f"logging.{package} needs a package that is not installed: pip install 'etude[{package}]'")
-
-
-def _optional_sinks(config: Config, run: Run, past: Sequence[Mapping[str, float]]) -> list[Sink]:
-    sinks: list[Sink] = []
-    if config.logging.tensorboard:
-        from etude.telemetry.tensorboard import TensorBoardSink
-
-        after_past = int(past[-1]["env_steps"]) + 1 if past else None
-        sinks.append(TensorBoardSink(run.logs / "tensorboard", purge_step=after_past))
-    if config.logging.wandb.enabled:
-        from etude.telemetry.wandb import WandbSink
-
-        wandb, experiment = config.logging.wandb, config.experiment
-        sinks.append(
-            WandbSink(
-                project=wandb.project or experiment.project or "etude",
-                entity=wandb.entity,
-                tags=[*experiment.tags, *wandb.tags],
-                name=run.id,
-                config=to_plain(config),
-                run_dir=run.path,
-                mode=wandb.mode,
-                rows_before=len(past),
-            )
-        )
-    return sinks

@@ -165,7 +165,7 @@ def test_a_sink_that_fails_becomes_an_alert_and_training_goes_on(tmp_path: Path,
         def flush(self) -> None: ...
         def close(self) -> None: ...
 
-    monkeypatch.setattr(session, "_optional_sinks", lambda config, run, resumed_at: [Broken()])
+    monkeypatch.setattr(session, "optional_sinks", lambda *_: [Broken()])
     run = train("CartPole-v1:ppo", tmp_path, *SMALL)
     assert run.status == "finished"
     assert "the server is gone" in run.log_path.read_text()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from etude.compute.devices import memory_metrics
 from etude.compute.random_streams import RandomStreams
-from etude.errors import EnvironmentFailureError
+from etude.errors import EnvironmentFailureError, EtudeError
 from etude.orchestration.callbacks import Callback, Progress
 from etude.orchestration.counters import Cadence, Counters
 from etude.orchestration.evaluator import Evaluator
@@ -188,8 +188,10 @@ class Orchestrator:
         except BaseException as error:
             self.stop_reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             if isinstance(error, EnvironmentFailureError):
-                # Buffer, streams and environment stand at different moments now: only the weights are worth saving.
-                self.save(policy_only=True)
+                # Buffer, streams and environment stand at different moments now: only the weights are worth saving. If that
+                # fails too, the first failure is the one to tell.
+                with suppress(EtudeError, OSError):
+                    self.save(policy_only=True)
             for callback in (*self.callbacks, *self._extra_callbacks):
                 callback.on_exception(self._progress(), error)
             self._end()

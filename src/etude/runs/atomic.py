@@ -90,7 +90,7 @@ def read_link(link: Path) -> str | None:
 def remove_leftovers(directory: Path, *names: str) -> None:
     """Remove what writers of `names` that were killed left in `directory`; only for whoever alone may write them now."""
     for name in names:
-        for path in directory.glob(f".{name}.*{LEFTOVER_SUFFIX}"):
+        for path in directory.glob(f".{name}*{LEFTOVER_SUFFIX}"):
             _forget(path)
 
 

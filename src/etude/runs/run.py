@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude.errors import EtudeError, UserError
-from etude.runs.atomic import replace_link, write_json_atomic, write_text_atomic
+from etude.runs.atomic import remove_leftovers, replace_link, write_json_atomic, write_text_atomic
+from etude.runs.disk_failure import disk_way_out
 from etude.runs.layout import RunLayout
 from etude.runs.lock import brief_lock, exclusive_lock
 from etude.runs.process import is_alive, this_process
@@ -55,6 +57,7 @@ class Run(RunLayout):
         """
         now = datetime.now(UTC)
         safe_name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_LONGEST_NAME].strip("-.") or "run"
+        run: Run | None = None
         try:
             root.mkdir(parents=True, exist_ok=True)
             run = cls(_new_directory(root, f"{now.astimezone():%Y%m%d-%H%M%S}-{safe_name}"))
@@ -76,8 +79,13 @@ class Run(RunLayout):
             # Last: a folder without run.json is not a run yet.
             write_json_atomic(run.record_path, record)
             replace_link(root / LAST_LINK, run.id)
-        except OSError as error:
-            raise UserError(f"can't create a run in {root}: {error.strerror or error}") from error
+        except BaseException as error:
+            if run is not None:
+                shutil.rmtree(run.path, ignore_errors=True)  # half a run helps nobody
+            if not isinstance(error, OSError):
+                raise
+            kind = UserError if disk_way_out(error) is None else EtudeError
+            raise kind(f"can't create a run in {root}: {error.strerror or error}") from error
         return run
 
     @classmethod
@@ -160,6 +168,13 @@ class Run(RunLayout):
             except OSError as error:
                 raise EtudeError(f"{self.record_path} can't be written: {error.strerror or error}") from error
         return record
+
+    def remove_leftovers(self) -> None:
+        """Remove what a sitting that was killed left half-written; for the process that holds the run."""
+        with brief_lock(self.path / ".record.lock"):
+            remove_leftovers(self.path, "run.json", "summary.json", "resolved.yaml", "metrics.csv")
+        remove_leftovers(self.logs, "superseded.jsonl")
+        remove_leftovers(self.videos, "steps-*.mp4")
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class TensorBoardSink:
         try:
             self._append(step=purge_step or 0, file_version=_FORMAT)
             if purge_step is not None:
-                start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+                start = self._events.SessionLog(status=self._events.SessionLog.START)
                 self._append(step=purge_step, session_log=start)
         except BaseException:
             self._file.close()

@@ -62,9 +62,11 @@ class BatchedMLP(nn.Module):
     def forward(self, observation: Observation) -> Tensor:
         """(B, ...) → (E, B, outputs)"""
         values = self.encoder(observation).expand(len(self.weights[0]), -1, -1)
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            values = self.activate(torch.baddbmm(bias, values, weight))
-        return torch.baddbmm(self.biases[-1], values, self.weights[-1])
+        last = len(self.weights) - 1
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            values = torch.baddbmm(bias, values, weight)
+            values = self.activate(values) if layer < last else values
+        return values
 
 
 def target_of(network: nn.Module) -> nn.Module:

@@ -138,11 +138,36 @@ algorithms = Registry(
             "Tabular Q-learning, for discrete observations and actions",
         ),
         "reinforce": ("etude.workflows.reinforce:Reinforce", "REINFORCE: a policy, whole episodes, no critic; any actions"),
+        "sac": ("etude.workflows.sac:SAC", "Soft actor-critic with automatic temperature; continuous and discrete actions"),
         "random": ("etude.workflows.random_policy:RandomPolicy", "Uniformly random actions, the baseline for any task"),
     },
     needs=("act", "learn", "Config"),
 )
-networks = Registry("network", {"mlp": ("etude.components.networks.mlp:MLP", "Fully connected layers")})
+networks = Registry(
+    "network",
+    {
+        "mlp": ("etude.components.networks.mlp:MLP", "Fully connected layers"),
+        "cnn": ("etude.components.networks.cnn:CNN", "Convolutions over images, then fully connected layers"),
+        "gru": ("etude.components.networks.recurrent:GRU", "Memory by gated recurrent units"),
+        "lstm": ("etude.components.networks.recurrent:LSTM", "Long short-term memory"),
+        "transformer": (
+            "etude.components.networks.transformer:Transformer",
+            "Memory by causal self-attention over the last observations of the episode",
+        ),
+    },
+    needs=("forward",),
+    supplied=("observation_space", "output_size", "generator", "output_gain"),
+)
+encoders = Registry(
+    "encoder",
+    {
+        "flat": ("etude.components.networks.keyed_encoder:FlatPart", "The values themselves, discrete ones one-hot"),
+        "mlp": ("etude.components.networks.keyed_encoder:MLPEncoder", "Fully connected layers"),
+        "cnn": ("etude.components.networks.conv_encoder:ConvEncoder", "Convolutions over an image"),
+    },
+    needs=("forward",),
+    supplied=("space", "generator"),
+)
 buffers = Registry(
     "buffer",
     {
@@ -164,9 +189,10 @@ callbacks = Registry(
     "callback", {"video": ("etude.training_videos:RecordVideos", "Videos of the policy while it learns, in the run's videos/")}
 )
 
-REGISTRIES = {registry.kind: registry for registry in (algorithms, networks, buffers, optimizers, callbacks)}
+REGISTRIES = {registry.kind: registry for registry in (algorithms, networks, encoders, buffers, optimizers, callbacks)}
 
 register_algorithm = algorithms.register
 register_network = networks.register
+register_encoder = encoders.register
 register_buffer = buffers.register
 register_callback = callbacks.register

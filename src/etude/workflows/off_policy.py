@@ -1,0 +1,154 @@
+"""What algorithms that learn from a replay buffer have in common: a warm-up, batches, and the pace of their updates."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import gymnasium
+import torch
+from torch import Generator, Tensor
+
+from etude.buffers.base import Batch
+from etude.buffers.replay import ReplayBuffer
+from etude.components.update_step import UpdateStep
+from etude.config.constraints import (
+    Bounds,
+    Component,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PositiveSchedule,
+    UnitInterval,
+)
+from etude.config.schedules import Schedule
+from etude.config.schema import Config
+from etude.config.validate import Part
+from etude.environments.vector import Observation
+from etude.workflows.base import HookResult, Phase, Workflow
+from etude.workflows.metrics import Metrics
+
+
+@dataclass(frozen=True)
+class OffPolicyConfig:
+    """Settings that every algorithm with a replay buffer has."""
+
+    name: str = ""
+    """The registered name of the algorithm."""
+    learning_rate: PositiveSchedule = Schedule.constant(3e-4)
+    """Step size. Higher learns faster and breaks sooner; lin_3e-4 lowers it to 0 over the run."""
+    batch_size: PositiveInt = 256
+    """Transitions per gradient step. More is steadier and slower."""
+    gamma: UnitInterval = 0.99
+    """Discount: how much the next step counts. Closer to 1 looks further ahead and is noisier."""
+    tau: Annotated[float, Bounds(low=0, high=1, low_open=True)] = 0.005
+    """How far target networks move towards the trained ones at each update; 1 copies them."""
+    learning_starts: NonNegativeInt = 1000
+    """Transitions with uniformly random actions before anything is learnt."""
+    train_every: PositiveInt = 1
+    """Vector steps between updates."""
+    gradient_steps: PositiveInt = 1
+    """Gradient steps per update. More learns faster from the same data, until it overfits to it."""
+    n_step: PositiveInt = 1
+    """Rewards summed before bootstrapping from the target network."""
+    max_grad_norm: PositiveFloat | None = None
+    """Clip each network's gradient to this norm; null leaves it alone."""
+    optimizer: Annotated[Any, Component("optimizer")] = Part("adam", {})
+    """adam, adamw, sgd or an import path, with its options."""
+
+    def problems(self, config: Config) -> Iterator[str]:
+        """Yield what is wrong with these settings taken together."""
+        if config.environment.normalize_observations == "rolling":
+            yield (
+                f"environment.normalize_observations=rolling: {self.name} replays old observations, which would be scaled "
+                "by other statistics than when they were seen; use static or off"
+            )
+        if config.environment.normalize_rewards:
+            yield f"environment.normalize_rewards: not with {self.name}, which replays old rewards; use algorithm.reward_scale"
+
+
+class OffPolicy(Workflow):
+    """Collect a few steps, learn from batches of all experience, repeat."""
+
+    columns: tuple[str, ...] = ("observation", "sample", "reward", "discount", "final_observation")
+    """What of a replayed transition the losses read."""
+
+    @classmethod
+    def default_buffers(cls) -> dict[str, Any]:
+        """One replay buffer."""
+        return {"replay": {"type": "replay"}}
+
+    @classmethod
+    def default_phases(cls, config: Config) -> Sequence[Mapping[str, Any]]:
+        """Collect `train_every` vector steps, take `gradient_steps` gradient steps, repeat."""
+        settings = config.algorithm
+        hooks = [{"collect": {"count": settings.train_every}}, {"update": {"count": settings.gradient_steps}}]
+        return [{"name": "train", "hooks": hooks}]
+
+    @classmethod
+    def gradient_steps(cls, config: Config) -> int:
+        """Return how many gradient steps the whole run takes."""
+        settings, steps = config.algorithm, max(0, config.training.total_steps - config.algorithm.learning_starts)
+        return steps // (settings.train_every * config.environment.num_envs) * settings.gradient_steps
+
+    @abstractmethod
+    def update_step(self) -> UpdateStep:
+        """Return the losses, optimisers and targets of one update."""
+
+    def noise(self, count: int, generator: Generator) -> dict[str, Tensor]:
+        """Return the random numbers that `count` updates need, as columns (count, B, ...)."""
+        return {}
+
+    def is_warming_up(self) -> bool:
+        """Whether actions are still uniformly random."""
+        buffers = self.context.buffers.values()
+        return sum(buffer.size for buffer in buffers) < self.context.config.algorithm.learning_starts
+
+    def update(self, phase: Phase, count: int) -> HookResult:
+        """Take `count` gradient steps on batches from the phase's buffer, once it holds enough."""
+        buffer = self.buffer(phase)
+        assert isinstance(buffer, ReplayBuffer)
+        if not buffer.ready:
+            return HookResult()
+        self.set_schedules(phase)
+        streams, batch_size = self.context.streams, self.context.config.algorithm.batch_size
+        for steps in self._calls(count):
+            batch = buffer.sample_many(steps, batch_size, streams["buffer"])
+            rows = {key: batch[key] for key in (*self.columns, "weight") if key in batch} | self.noise(steps, streams["noise"])
+            reports = self._step(rows, first=int(self._updates))
+            self._updates += steps
+            for stage, table in reports.items():
+                for row in table:
+                    self.metrics.add_row(row, self._step.keys[stage], group=stage or "update")
+            self.learned(buffer, batch)
+        return HookResult(updates=count)
+
+    def _calls(self, count: int) -> Iterator[int]:
+        """Cut `count` steps into calls. A cycle's steps are always cut alike, so that results don't depend on the cut."""
+        per_cycle, at_once = self.context.config.algorithm.gradient_steps, self._step.steps_per_call
+        size = at_once if per_cycle % at_once == 0 and count % at_once == 0 else 1
+        yield from [size] * (count // size)
+
+    def learned(self, buffer: ReplayBuffer, batch: Batch) -> None:
+        """What else to do after a call of updates: write back priorities, copy targets."""
+
+    def learn(self, batch: Batch) -> Metrics:
+        """Take one gradient step on a batch."""
+        rows = {key: batch[key] for key in self.columns} | {
+            name: column[0] for name, column in self.noise(1, self.context.streams["noise"]).items()
+        }
+        return {key: value for report in self._step.eager(rows) for key, value in report.items()}
+
+    def _begin(self) -> None:
+        """Make the update and its counter; the last act of `initialize`."""
+        self._updates = torch.zeros((), dtype=torch.int64)
+        self._step = self.update_step()
+
+
+def uniform_actions(space: gymnasium.spaces.Box, observation: Observation, generator: Generator) -> Tensor:
+    """Return actions (N, D) drawn uniformly from [-1, 1]."""
+    first = next(iter(observation.values())) if isinstance(observation, Mapping) else observation
+    size = int(torch.tensor(space.shape).prod())
+    return torch.empty(len(first), size, device=first.device).uniform_(-1, 1, generator=generator)

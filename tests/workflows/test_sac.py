@@ -1,0 +1,128 @@
+"""Soft actor-critic: its losses, its temperature, its warm-up, and that it is the same run however it is cut."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from etude import assembly
+from etude.components.critics import with_action
+from etude.config.compose import compose
+from etude.errors import UserError
+from etude.orchestration.orchestrator import Orchestrator
+from tests.runs_compared import assert_same_run, resume, stopped_after, train
+
+TINY = (
+    *("network.actor.hidden_dims=[16]", "network.critic.hidden_dims=[16]", "algorithm.batch_size=16"),
+    *("algorithm.learning_starts=40", "environment.num_envs=2", "training.total_steps=200", "evaluation.every_steps=0"),
+)
+
+
+def build(spec: str, *words: str) -> Orchestrator:
+    orchestrator = assembly.build(assembly.resolve(compose(spec, words=(*TINY, *words)).config))
+    assert orchestrator.collector is not None
+    orchestrator.collector.start(orchestrator.workflow.initial_state)
+    return orchestrator
+
+
+def rows(orchestrator: Orchestrator) -> dict[str, Any]:
+    while not orchestrator.buffers["replay"].ready:
+        orchestrator._run_cycle()
+    batch = orchestrator.buffers["replay"].sample(16, orchestrator.streams["buffer"])
+    noise = {name: column[0] for name, column in orchestrator.workflow.noise(1, orchestrator.streams["noise"]).items()}  # type: ignore[attr-defined]
+    return {**batch, **noise}
+
+
+@pytest.mark.parametrize("spec", ["Pendulum-v1:sac", "CartPole-v1:sac"])
+def test_a_stopped_run_is_the_run_that_was_not(spec: str, tmp_path: Path) -> None:
+    words = (*TINY, "evaluation.every_steps=100", "evaluation.episodes=1")
+    whole = train(spec, tmp_path / "whole", *words)
+    with stopped_after(57):
+        parted = train(spec, tmp_path / "parted", *words)
+    resume(parted)
+    assert_same_run(whole, parted)
+
+
+def test_targets_are_by_the_book() -> None:
+    orchestrator = build("Pendulum-v1:sac", "algorithm.reward_scale=3")
+    w, batch = orchestrator.workflow, rows(orchestrator)
+    objective = w._step.stages[0].objective  # type: ignore[attr-defined]
+    with torch.no_grad():
+        mean, log_std = w.actor(batch["final_observation"]).chunk(2, -1)  # type: ignore[attr-defined]
+        before = mean + log_std.clamp(-20, 2).exp() * batch["next_noise"]
+        density = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp()).log_prob(before).sum(-1)
+        log_prob = density - torch.log(1 - before.tanh().square() + 1e-9).sum(-1)
+        q = w.target_critic(with_action(batch["final_observation"], before.tanh())).squeeze(-1)  # type: ignore[attr-defined]
+        y = 3 * batch["reward"] + 0.99 * (~batch["terminated"]) * (q.amin(0) - w.temperature() * log_prob)  # type: ignore[attr-defined]
+        values = w.critic(with_action(batch["observation"], batch["sample"])).squeeze(-1)  # type: ignore[attr-defined]
+        expected = 0.5 * sum(((value - y) ** 2).mean() for value in values)
+    torch.testing.assert_close(objective(batch)[0].detach(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["min", "mean"])
+def test_the_actor_climbs_the_lowest_critic_or_their_mean(reduction: str) -> None:
+    orchestrator = build("Pendulum-v1:sac", f"algorithm.actor_q_reduction={reduction}", "algorithm.temperature=0.3")
+    w, batch = orchestrator.workflow, rows(orchestrator)
+    loss, metrics = w._step.stages[1].objective(batch)  # type: ignore[attr-defined]
+    action, log_prob = w.head(w.actor(batch["observation"])).draw(batch["noise"])  # type: ignore[attr-defined]
+    q = w.critic(with_action(batch["observation"], action)).squeeze(-1)  # type: ignore[attr-defined]
+    believed = q.amin(0) if reduction == "min" else q.mean(0)
+    torch.testing.assert_close(loss, (0.3 * log_prob - believed).mean())
+    assert "train/temperature_loss" not in metrics
+
+
+def test_the_temperature_rises_below_the_target_entropy_and_falls_above_it() -> None:
+    w = build("Pendulum-v1:sac").workflow
+    temperature = w.temperature  # type: ignore[attr-defined]
+    assert temperature.target_entropy == -1.0
+    for entropy, direction in ((-3.0, -1), (2.0, 1)):
+        (gradient,) = torch.autograd.grad(temperature.loss(torch.full((4,), entropy)), [temperature.log_alpha])
+        assert math.copysign(1, gradient.item()) == direction
+    assert build("CartPole-v1:sac").workflow.temperature.target_entropy == pytest.approx(0.98 * math.log(2))  # type: ignore[attr-defined]
+
+
+def test_a_fixed_temperature_stays() -> None:
+    orchestrator = build("Pendulum-v1:sac", "algorithm.temperature=0.2")
+    while orchestrator._run_cycle():
+        pass
+    assert orchestrator.workflow.temperature().item() == pytest.approx(0.2)  # type: ignore[attr-defined]
+
+
+def test_exactly_so_many_random_actions_come_before_the_first_update() -> None:
+    orchestrator = build("Pendulum-v1:sac")
+    w, calls = orchestrator.workflow, []
+    original = w._random_action  # type: ignore[attr-defined]
+
+    def counted(*arguments: Any) -> torch.Tensor:
+        sample = original(*arguments)
+        calls.append(len(sample))
+        return sample
+
+    w._random_action = counted  # type: ignore[attr-defined]
+    while orchestrator._run_cycle():
+        if orchestrator.counters.updates == 1:
+            assert orchestrator.counters.env_steps == 40
+    assert sum(calls) == 40
+    assert orchestrator.counters.updates == 1 + (200 - 40) // 2
+
+
+@pytest.mark.parametrize("spec", ["Pendulum-v1:sac", "CartPole-v1:sac"])
+def test_a_compiled_update_equals_an_eager_one(spec: str) -> None:
+    pair = [build(spec, f"experiment.compile={mode}") for mode in ("off", "on")]
+    for orchestrator in pair:
+        while orchestrator.counters.updates < 3:
+            orchestrator._run_cycle()
+    eager, fast = (orchestrator.workflow.state_dict() for orchestrator in pair)
+    assert pair[1].workflow._step.mode == "compiled"  # type: ignore[attr-defined]
+    for role in ("actor", "critic", "target_critic", "temperature"):
+        for name, value in eager[role].items():
+            torch.testing.assert_close(value, fast[role][name], rtol=1e-4, atol=1e-5)
+
+
+def test_what_it_can_not_do_is_said() -> None:
+    with pytest.raises(UserError, match="replays old observations"):
+        build("Pendulum-v1:sac", "environment.normalize_observations=rolling")

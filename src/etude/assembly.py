@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from etude.components.critics import Ensemble
+from etude.components.networks.build import build_network
 from etude.compute.accelerate import Mode, choose_mode
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
 from etude.config.phases import PhaseSpec, parse_phases, phase_problems
-from etude.config.registry import algorithms, buffers, callbacks, networks
+from etude.config.registry import algorithms, buffers, callbacks
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.make import make_environment
@@ -126,13 +127,13 @@ def build_workflow(
     for role, options in config.network.items():
         gain = 0.01 if role == "actor" else 1.0  # a policy begins close to uniform
 
-        def build_network(*purpose: object, role: str = role, options: Any = options, gain: float = gain) -> nn.Module:
-            generator = torch.Generator().manual_seed(derive_seed(config.experiment.seed, "init", role, *purpose))
+        def build(*purpose: object, role: str = role, options: Any = options, gain: float = gain) -> nn.Module:
+            seed = derive_seed(config.experiment.seed, "init", role, *purpose)
             space = inputs.get(role, observation_space)
-            return networks.resolve(options.type)(options, space, sizes[role], generator=generator, output_gain=gain)
+            return build_network(options, space, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
 
-        members = [build_network(i) for i in range(copies[role])] if role in copies else []
-        parts[role] = (Ensemble.of(members) if members else build_network()).to(device)
+        members = [build(i) for i in range(copies[role])] if role in copies else []
+        parts[role] = (Ensemble.of(members) if members else build()).to(device)
     workflow = workflow_class()
     workflow.initialize(
         Context(

@@ -118,7 +118,7 @@ def test_a_defaults_list_finds_groups_beside_the_file_and_ours(write: Write, nam
     )
     config = compose(file=file).config
     assert config.network["actor"].hidden_dims == (512,)
-    assert to_plain(config.network["critic"]) == {"type": "mlp", "hidden_dims": [256, 256], "activation": "elu"}
+    assert to_plain(config.network["critic"]) == {"type": "mlp", "hidden_dims": [256, 256], "activation": "elu", "encoders": {}}
 
 
 def test_a_users_preset_wins_over_ours_of_the_same_name(write: Write) -> None:

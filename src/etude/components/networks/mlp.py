@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
+from etude.components.networks.conv_encoder import ConvEncoderConfig, suits_convolution
 from etude.components.networks.encoder import FlatEncoder
-from etude.config.constraints import PositiveInt
+from etude.components.networks.keyed_encoder import make_encoder
+from etude.components.networks.layers import ACTIVATIONS, Activation, hidden_layers, linear
+from etude.config.constraints import Component, PositiveInt
 from etude.environments.vector import Observation
 
-Activation = Literal["relu", "tanh", "elu", "selu", "gelu", "silu", "leaky_relu", "identity"]
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "elu": nn.ELU,
-    "selu": nn.SELU,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "leaky_relu": nn.LeakyReLU,
-    "identity": nn.Identity,
-}
+__all__ = ["ACTIVATIONS", "MLP", "Activation", "HostMLP", "MLPConfig"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +31,9 @@ class MLPConfig:
     """Units per hidden layer. Wider learns finer functions and costs time."""
     activation: Activation = "tanh"
     """What follows each hidden layer."""
+    encoders: dict[str, Annotated[Any, Component("encoder")]] = field(default_factory=dict)
+    """What reads each part of a Dict observation before the layers, by its key: {pixels: {type: cnn}, state: {type: mlp}}. A
+    single observation has the key `observation`. Default: cnn for images in a Dict, flat for all else."""
 
 
 class MLP(nn.Module):
@@ -57,18 +52,18 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = config.activation
-        self.encoder = FlatEncoder(observation_space)
+        self.encoder = make_encoder(observation_space, config.encoders, _image_in_a_dict, generator)
         sizes = [self.encoder.size, *config.hidden_dims]
-        layers: list[nn.Module] = []
-        for inputs, outputs in pairwise(sizes):
-            # Orthogonal with gain √2 in hidden layers and a small last layer: "What Matters in On-Policy RL", 3.2.
-            layers += [_linear(inputs, outputs, 2**0.5, generator), ACTIVATIONS[config.activation]()]
-        layers.append(_linear(sizes[-1], output_size, output_gain, generator))
-        self.layers = nn.Sequential(*layers)
+        layers = hidden_layers(sizes, config.activation, generator)
+        self.layers = nn.Sequential(*layers, linear(sizes[-1], output_size, output_gain, generator))
 
     def forward(self, observation: Observation) -> Tensor:
         """(N, ...) → (N, output_size)"""
         return self.layers(self.encoder(observation))
+
+
+def _image_in_a_dict(key: str, space: gymnasium.Space[Any]) -> ConvEncoderConfig | None:
+    return ConvEncoderConfig() if key and suits_convolution(space) else None
 
 
 class HostMLP:
@@ -90,6 +85,8 @@ class HostMLP:
         vector = isinstance(observation_space, gymnasium.spaces.Box) and len(observation_space.shape) == 1
         if not vector or type(network) is not MLP or network.activation not in _HOST_ACTIVATIONS:
             return None
+        if type(network.encoder) is not FlatEncoder:
+            return None
         return cls(network) if next(network.parameters()).device.type == "cpu" else None
 
     def __call__(self, observation: Tensor) -> Tensor:
@@ -101,11 +98,3 @@ class HostMLP:
 
 
 _HOST_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0.0)}
-
-
-def _linear(inputs: int, outputs: int, gain: float, generator: Generator) -> nn.Linear:
-    # Made without memory first: a plain nn.Linear would draw its weights from the global generator.
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
-    nn.init.orthogonal_(layer.weight, gain, generator=generator)
-    nn.init.zeros_(layer.bias)
-    return layer

@@ -1,0 +1,51 @@
+"""Layers whose first weights come from a generator that is given, never from the global one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Literal, TypeVar
+
+from torch import Generator, nn
+
+Activation = Literal["relu", "tanh", "elu", "selu", "gelu", "silu", "leaky_relu", "identity"]
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "leaky_relu": nn.LeakyReLU,
+    "identity": nn.Identity,
+}
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+HIDDEN_GAIN = 2**0.5
+"""Orthogonal with gain √2 in hidden layers, and a small last one: "What Matters in On-Policy RL", 3.2."""
+
+
+def linear(inputs: int, outputs: int, gain: float, generator: Generator) -> nn.Linear:
+    """Return a fully connected layer, orthogonal with zero biases."""
+    # Made without memory first: a plain nn.Linear would draw its weights from the global generator.
+    return _orthogonal(nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu"), gain, generator)
+
+
+def convolution(inputs: int, outputs: int, kernel: int, stride: int, generator: Generator) -> nn.Conv2d:
+    """Return a convolution of a hidden layer, orthogonal with zero biases."""
+    layer = nn.Conv2d(inputs, outputs, kernel, stride, device="meta").to_empty(device="cpu")
+    return _orthogonal(layer, HIDDEN_GAIN, generator)
+
+
+def hidden_layers(sizes: Sequence[int], activation: str, generator: Generator) -> list[nn.Module]:
+    """Return fully connected layers from `sizes[0]` inputs to `sizes[-1]` units, an activation after each."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        layers += [linear(inputs, outputs, HIDDEN_GAIN, generator), ACTIVATIONS[activation]()]
+    return layers
+
+
+def _orthogonal(layer: Layer, gain: float, generator: Generator) -> Layer:
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer

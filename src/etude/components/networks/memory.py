@@ -1,0 +1,66 @@
+"""The contract of networks that remember: what one step and a whole sequence of steps do to their state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from etude.environments.vector import Observation
+
+Memory = Tensor | dict[str, Tensor]
+"""What a network remembers of N episodes: tensors (N, ...)."""
+
+
+class MemoryNetwork(nn.Module, ABC):
+    """A network whose output depends on what it saw before in the same episode.
+
+    A sequence is the same as its steps one after another; where `is_first` says that an episode begins, everything before is
+    forgotten before the observation is looked at.
+    """
+
+    capturable: ClassVar[bool] = False
+    """Whether `unroll` never asks the host for a value, so that it can be compiled or recorded into a CUDA graph."""
+
+    @abstractmethod
+    def initial_state(self, n: int) -> Memory:
+        """Return the state at the start of n episodes."""
+
+    @abstractmethod
+    def forward(self, observation: Observation, state: Memory, is_first: Tensor) -> tuple[Tensor, Memory]:
+        """Take one step: observation (N, ...), is_first (N,) → outputs (N, output_size) and the state after it."""
+
+    def unroll(self, observation: Observation, state: Memory, is_first: Tensor) -> tuple[Tensor, Memory]:
+        """Take T steps: observation (T, N, ...), is_first (T, N) → outputs (T, N, output_size) and the state after them."""
+        outputs = []
+        for t, first in enumerate(is_first):
+            output, state = self(at(observation, t), state, first)
+            outputs.append(output)
+        return torch.stack(outputs), state
+
+
+def has_memory(network: Any) -> bool:
+    """Whether a network, or its class, carries a state from step to step."""
+    return callable(getattr(network, "initial_state", None))
+
+
+def at(observation: Observation, index: Any) -> Observation:
+    """Return the part of an observation that an index of its leading dimensions names; None makes a sequence of one."""
+    if isinstance(observation, dict):
+        return {key: value[index] for key, value in observation.items()}
+    return observation[index]
+
+
+def map_memory(function: Callable[[Tensor], Tensor], state: Any) -> Any:
+    """Apply `function` to every tensor of a state."""
+    if isinstance(state, Mapping):
+        return {key: map_memory(function, value) for key, value in state.items()}
+    return function(state)
+
+
+def forget(state: Tensor, is_first: Tensor) -> Tensor:
+    """Return the state with that of new episodes set to zero. state (N, ...), is_first (N,)"""
+    return state.masked_fill(is_first.reshape(-1, *[1] * (state.ndim - 1)), 0)

@@ -178,7 +178,7 @@ def test_a_state_that_refers_to_what_is_not_there_is_refused(save: Save, state: 
         Checkpoint.open(saved.path).load(["shared"])
 
 
-@pytest.mark.parametrize("version", [2, 10**30])
+@pytest.mark.parametrize("version", [manifest_module.FORMAT + 1, 10**30])
 def test_a_newer_format_is_refused_as_newer(save: Save, version: int) -> None:
     saved = save(1)
     rewrite(saved.path, lambda content: content.update(format=version))
@@ -189,10 +189,11 @@ def test_a_newer_format_is_refused_as_newer(save: Save, version: int) -> None:
 def test_an_older_format_is_migrated(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = save(1)
     rewrite(saved.path, lambda content: content.update(made=content.pop("created")))
-    monkeypatch.setattr(manifest_module, "FORMAT", 2)
+    now = manifest_module.FORMAT
+    monkeypatch.setattr(manifest_module, "FORMAT", now + 1)
     with pytest.raises(CheckpointError, match="is damaged"):
         Checkpoint.open(saved.path)
-    migrate = {1: lambda content: {**content, "created": content["made"], "format": 2}}
+    migrate = {now: lambda content: {**content, "created": content["made"], "format": now + 1}}
     monkeypatch.setattr(manifest_module, "MIGRATIONS", migrate)
     assert Checkpoint.open(saved.path).created == saved.created
 

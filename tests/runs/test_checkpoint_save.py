@@ -68,7 +68,7 @@ def test_the_layout_on_disk(save: Save) -> None:
     listed = [f"{part}/{file}" for part in ("policy", "rank/0", "shared") for file in ("state.json", "tensors.safetensors")]
     assert files == sorted(["manifest.json", *listed])
     manifest = json.loads((saved.path / "manifest.json").read_text())
-    assert manifest["format"] == 1
+    assert manifest["format"] == 2
     assert manifest["kind"] == "full"
     assert manifest["is_best"] is True
     assert manifest["created"].endswith("+00:00")

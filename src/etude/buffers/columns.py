@@ -45,3 +45,12 @@ def copy_columns(target: Columns, source: Columns) -> None:
     """Copy every tensor of `source` into its namesake."""
     for ours, theirs in zip(leaves_like(target, source), leaves(source), strict=True):
         ours.copy_(theirs)
+
+
+def named_leaves(columns: Columns, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield every tensor with its name: `reward`, `observation.camera`."""
+    for key, value in columns.items():
+        if isinstance(value, Mapping):
+            yield from named_leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -13,6 +13,7 @@ from etude.buffers.base import Batch, Buffer, bytes_per_transition, free_memory,
 from etude.buffers.columns import leaves, map_columns, take
 from etude.buffers.n_step import look_ahead
 from etude.buffers.ring import Ring
+from etude.buffers.ring_state import RingState
 from etude.config.constraints import NonNegativeInt, PositiveInt
 from etude.config.schema import Config
 from etude.errors import UserError
@@ -68,6 +69,8 @@ class ReplayBuffer(Buffer):
         self.name, self.strict, self.leave_out = name, strict, leave_out
         self.min_size, self.n_step, self.gamma = min_size, n_step, gamma
         self.ring = Ring(capacity // num_envs, name, torch.device(device))
+        self._asked_rows = self.ring.rows
+        self._saver = RingState(self.ring)
 
     @classmethod
     def build(cls, options: Any, config: Config, name: str) -> Self:
@@ -197,17 +200,14 @@ class ReplayBuffer(Buffer):
     # ---- state --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rows held."""
-        ring = self.ring
-        held = map_columns(ring.columns, lambda column: column[: ring.held])
-        return {"rows": ring.rows, "written": ring.written, "begin": ring.begin, "columns": held}
+        """Return the rows held: those of whole segments to be written once, the newest with each checkpoint."""
+        return {"asked": self._asked_rows, **self._saver.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold the rows that were saved."""
+        """Hold the rows that were saved; the newest of them, if the capacity was lowered since."""
         ring = self.ring
-        if state["columns"] and not ring.columns:
-            ring.rows = state["rows"]
-            ring.allocate(map_columns(state["columns"], lambda t: t.new_empty(t.shape[1:])))
-        ring.written, ring.begin = state["written"], state["begin"]
-        for ours, theirs in zip(leaves(ring.columns), leaves(state["columns"]), strict=bool(state["columns"])):
-            ours[: ring.held].copy_(theirs)
+        if state["tail"] and not ring.columns:
+            # What memory decided when the run began holds for the whole run; what the user changes now does not.
+            ring.rows = state["rows"] if state["asked"] == self._asked_rows else self._asked_rows
+            self._allocate(map_columns(state["tail"], lambda column: column.new_empty(column.shape[1:])))
+        self._saver.load_state_dict(state)

@@ -16,6 +16,7 @@ from etude.runs.checkpoint_selection import best_name, checkpoint_folders, choos
 from etude.runs.manifest import MANIFEST_NAME, Manifest, checkpoint_name
 from etude.runs.part_files import write_file, write_parts
 from etude.runs.saved_checkpoint import Checkpoint
+from etude.runs.segment_files import remove_unused, write_segments
 from etude.runs.state_tree import TreeEncoder
 
 __all__ = ["Checkpoint", "CheckpointStore"]
@@ -50,18 +51,20 @@ class CheckpointStore:
         encoder = TreeEncoder()
         encoded = {part: encoder.encode(part, state) for part, state in parts.items()}
         # Its own encoder: a reference from the manifest into a part is no more allowed than a tensor of its own.
-        described, tensors = TreeEncoder().encode("metadata", dict(metadata))
-        if tensors:
-            raise TypeError(f"metadata {next(iter(tensors))}: a tensor can't be stored in a manifest")
+        plain = TreeEncoder()
+        described, tensors = plain.encode("metadata", dict(metadata))
+        if tensors or plain.segments:
+            raise TypeError(f"metadata {next(iter(tensors), '')}: a tensor can't be stored in a manifest")
         sequence = max((sequence_of(path) for path in checkpoint_folders(self.directory)), default=-1) + 1
         name = checkpoint_name(sequence, counters)
         kind = "full" if set(parts) - {"policy"} else "policy"
         temporary = self.directory / f"{_SAVING}{name}"
         try:
             self._remove_leftovers()
+            segments = write_segments(self.directory, encoder.segments)
             files = write_parts(temporary, encoded)
             created = datetime.now(UTC).isoformat(timespec="seconds")
-            manifest = Manifest(sequence, kind, dict(counters), described, best, created, files)
+            manifest = Manifest(sequence, kind, dict(counters), described, best, created, files, segments)
             write_file(temporary / MANIFEST_NAME, manifest.to_bytes())
             fsync_directory(temporary)
             os.rename(temporary, self.directory / name)
@@ -132,6 +135,10 @@ class CheckpointStore:
                 with contextlib.suppress(OSError):
                     os.rename(checkpoint.path, doomed)
                     shutil.rmtree(doomed)
+        left = [checkpoint for checkpoint in found if checkpoint.path.exists()]
+        # Which segments a checkpoint needs that can't be read, nobody knows.
+        if not any(checkpoint.kind == "damaged" for checkpoint in left):
+            remove_unused(self.directory, {path for checkpoint in left for path in checkpoint.segments})
 
     def _remove_leftovers(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)

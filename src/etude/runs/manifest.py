@@ -10,15 +10,17 @@ import json
 import re
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from etude.errors import CheckpointError
 
-FORMAT = 1
+FORMAT = 2
 # Format n to the manifest of format n + 1.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda content: {**content, "segments": {}},  # before there were any
+}
 MANIFEST_NAME = "manifest.json"
 MAX_JSON = 64 * 2**20
 
@@ -45,6 +47,8 @@ class Manifest:
     is_best: bool
     created: str
     files: Mapping[str, FileRecord]
+    segments: Mapping[str, FileRecord] = field(default_factory=dict)
+    """Files beside the checkpoint that it shares with others."""
 
     def to_bytes(self) -> bytes:
         """Return the manifest as JSON with a checksum of itself."""
@@ -125,11 +129,11 @@ def _parse_json(directory: Path, relative: str, data: bytes) -> object:
         raise damaged(directory, relative, f"not JSON ({str(error)[:120]})") from error
 
 
-def inside(directory: Path, relative: str) -> Path:
-    """Return the path of a regular file inside `directory` that is reached without any link."""
+def inside(directory: Path, relative: str, *, root: Path | None = None) -> Path:
+    """Return the path of a regular file inside the checkpoint (or `root`) that is reached without any link."""
     if not _PLAIN_PATH.fullmatch(relative):
         raise damaged(directory, relative[:120], "not a plain path inside the checkpoint")
-    path, mode = directory, 0
+    path, mode = root or directory, 0
     for step in relative.split("/"):
         path = path / step
         try:
@@ -144,9 +148,9 @@ def inside(directory: Path, relative: str) -> Path:
     return path
 
 
-def check_file(directory: Path, relative: str, record: FileRecord) -> Path:
-    """Return the file's path once its size and hash are those of the manifest."""
-    path = inside(directory, relative)
+def check_file(directory: Path, relative: str, record: FileRecord, *, root: Path | None = None) -> Path:
+    """Return the file's path once its size and hash are those of the manifest; it lies in `root`, if not in the checkpoint."""
+    path = inside(directory, relative, root=root)
     try:
         size = path.stat().st_size
         if size != record.size:
@@ -179,13 +183,6 @@ def _parse(content: dict[str, Any]) -> Manifest:
         raise ValueError(f"kind={kind[:60]}")
     if any(type(count) is not int for count in counters.values()):
         raise ValueError("counters")
-    files = {}
-    for path, record in expect("files", dict).items():
-        if not _PLAIN_PATH.fullmatch(path):
-            raise ValueError(f"path {path[:60]!r}: not a plain path inside the checkpoint")
-        files[path] = FileRecord(record["sha256"], record["size"])
-        if type(record["size"]) is not int or not _SHA256.fullmatch(record["sha256"]):
-            raise ValueError(f"record of {path[:60]}")
     return Manifest(
         sequence=expect("sequence", int),
         kind=kind,
@@ -193,5 +190,17 @@ def _parse(content: dict[str, Any]) -> Manifest:
         metadata=expect("metadata", dict),
         is_best=expect("is_best", bool),
         created=expect("created", str),
-        files=files,
+        files=_parse_files(expect("files", dict)),
+        segments=_parse_files(expect("segments", dict)),
     )
+
+
+def _parse_files(content: dict[str, Any]) -> dict[str, FileRecord]:
+    files = {}
+    for path, record in content.items():
+        if not _PLAIN_PATH.fullmatch(path):
+            raise ValueError(f"path {path[:60]!r}: not a plain path inside the checkpoint")
+        files[path] = FileRecord(record["sha256"], record["size"])
+        if type(record["size"]) is not int or not _SHA256.fullmatch(record["sha256"]):
+            raise ValueError(f"record of {path[:60]}")
+    return files

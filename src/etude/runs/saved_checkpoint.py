@@ -15,6 +15,7 @@ from etude.runs.manifest import MANIFEST_NAME, FileRecord, check_file, damaged, 
 from etude.runs.part_files import STATE_NAME, TENSORS_NAME
 from etude.runs.state_tree import Fetch, decode
 from etude.runs.tensor_file import TensorFile
+from etude.segments import Segment, StoredSegment
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Checkpoint:
     created: str
     is_best: bool
     files: Mapping[str, FileRecord] = field(repr=False, default_factory=dict)
+    # Files of rows beside this checkpoint, which it shares with others.
+    segments: Mapping[str, FileRecord] = field(repr=False, default_factory=dict)
     # Why the manifest could not be read, when kind is "damaged".
     damage: str | None = None
 
@@ -57,6 +60,7 @@ class Checkpoint:
             created=manifest.created,
             is_best=manifest.is_best,
             files=manifest.files,
+            segments=manifest.segments,
         )
 
     @property
@@ -69,6 +73,8 @@ class Checkpoint:
         self._require_readable()
         for path, record in self.files.items():
             check_file(self.path, path, record)
+        for path in self.segments:
+            self._check_segment(path)
         for folder, folders, files in os.walk(self.path):
             for name in files + [name for name in folders if os.path.islink(os.path.join(folder, name))]:
                 relative = os.path.relpath(os.path.join(folder, name), self.path)
@@ -102,7 +108,7 @@ class Checkpoint:
 
     def _decode(self, part: str, state: object, fetch: Fetch) -> object:
         try:
-            return decode(state, fetch)
+            return decode(state, fetch, self._refer)
         except (ValueError, RecursionError) as error:
             raise damaged(self.path, f"{part}/{STATE_NAME}", str(error)) from error
 
@@ -117,6 +123,23 @@ class Checkpoint:
             return TensorFile(path, device)
         except (ValueError, OSError) as error:
             raise damaged(self.path, relative, str(error)) from error
+
+    def _refer(self, path: str, owner: str, first: int, count: int) -> Segment:
+        """Return a segment that reads its file when asked to: all of them at once may not fit into memory."""
+        if path not in self.segments:
+            raise damaged(self.path, path[:120], "not in the manifest")
+        record = self.segments[path]
+
+        def load() -> dict[str, torch.Tensor]:
+            try:
+                return TensorFile(self._check_segment(path), "cpu").all()
+            except (ValueError, OSError) as error:
+                raise damaged(self.path, path, str(error)) from error
+
+        return Segment(owner, first, count, load, stored=StoredSegment(path, record.sha256, record.size, first, count))
+
+    def _check_segment(self, path: str) -> Path:
+        return check_file(self.path, path, self.segments[path], root=self.path.parent)
 
     def _check(self, relative: str) -> Path:
         if relative not in self.files:

@@ -6,6 +6,7 @@ Whatever JSON can't say is an object with one key that starts with ``$``:
     {"$tuple": [...]}   {"$bytes": "base64"}
     {"$int": "0x..."}   {"$float": "bits"}      beyond 64 bits; NaN and the infinities
     {"$dict": [[key, value], ...]}              a dict whose keys are not all plain text
+    {"$segment": ["replay/..", "owner", 0, 8]}  a file that checkpoints share, whose rows, the first, how many
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+
+from etude.segments import Segment
 
 # Far above any real state, far below Python's recursion limit: what can be saved can be loaded.
 MAX_DEPTH = 100
@@ -43,6 +46,8 @@ class TreeEncoder:
     """Encodes the parts of one checkpoint; a tensor that an earlier part holds already is only referred to."""
 
     def __init__(self) -> None:
+        self.segments: list[tuple[Segment, list[object]]] = []
+        """Each with its entry in the JSON, to be filled in once its file is known: path, owner, first row, rows."""
         self._stored: dict[tuple[object, ...], list[str]] = {}
 
     def encode(self, part: str, state: object) -> tuple[object, dict[str, torch.Tensor]]:
@@ -62,6 +67,10 @@ class TreeEncoder:
             return value
         if isinstance(value, torch.Tensor):
             return {"$tensor": self._place(value, path, part, tensors)}
+        if isinstance(value, Segment):
+            entry: list[object] = []
+            self.segments.append((value, entry))
+            return {"$segment": entry}
         if type(value) is int:
             return value if -(2**63) <= value < 2**63 else {"$int": hex(value)}
         if type(value) is float:
@@ -101,36 +110,42 @@ class TreeEncoder:
 
 
 Fetch = Callable[[str, str], torch.Tensor]
+Refer = Callable[[str, str, int, int], Segment]
 
 
-def decode(value: object, fetch: Fetch) -> object:
-    """Rebuild a state; ``fetch(part, name)`` returns a stored tensor. ValueError when the JSON is not ours."""
+def decode(value: object, fetch: Fetch, refer: Refer | None = None) -> object:
+    """Rebuild a state. ValueError when the JSON is not ours.
+
+    ``fetch(part, name)`` returns a stored tensor, ``refer(path, owner, first, count)`` a stored segment.
+    """
     if isinstance(value, list):
-        return [decode(item, fetch) for item in value]
+        return [decode(item, fetch, refer) for item in value]
     if not isinstance(value, dict):
         return value
     tag = next(iter(value), "")
     if not tag.startswith("$"):
-        return {key: decode(item, fetch) for key, item in value.items()}
+        return {key: decode(item, fetch, refer) for key, item in value.items()}
     match tag, value[tag]:
         case "$tensor", [str(part), str(name)]:
             return fetch(part, name)
+        case "$segment", [str(path), str(owner), int(first), int(count)] if refer is not None:
+            return refer(path, owner, first, count)
         case "$tuple", list(items):
-            return tuple(decode(item, fetch) for item in items)
+            return tuple(decode(item, fetch, refer) for item in items)
         case "$dict", list(pairs):
-            return dict(_decode_pair(pair, fetch) for pair in pairs)
+            return dict(_decode_pair(pair, fetch, refer) for pair in pairs)
         case _, str(text):
             return _decode_scalar(tag, text)
         case _, other:
             raise ValueError(f"not a state: {tag} {str(other)[:80]}")
 
 
-def _decode_pair(pair: object, fetch: Fetch) -> tuple[object, object]:
+def _decode_pair(pair: object, fetch: Fetch, refer: Refer | None) -> tuple[object, object]:
     match pair:
         case [key, item]:
             decoded = decode(key, fetch)
             if _is_plain_key(decoded):
-                return decoded, decode(item, fetch)
+                return decoded, decode(item, fetch, refer)
     raise ValueError(f"not a state: $dict entry {str(pair)[:80]}")
 
 

@@ -65,10 +65,14 @@ class TensorFile:
         self._loaded: dict[str, torch.Tensor] = {}
 
     def __getitem__(self, name: str) -> torch.Tensor:
+        return self.all()[name]
+
+    def all(self) -> dict[str, torch.Tensor]:
+        """Return every tensor by its name."""
         if not self._loaded:
             # A copy: the original is a view of the mapped file, at any alignment, and dies with it (SIGBUS).
             self._loaded = {key: tensor.to(self._device, copy=True) for key, tensor in _mapped(self._path).items()}
-        return self._loaded[name]
+        return self._loaded
 
 
 def _mapped(path: Path) -> dict[str, torch.Tensor]:

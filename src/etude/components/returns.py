@@ -71,3 +71,63 @@ def n_step_returns(rewards: Tensor, next_values: Tensor, terminated: Tensor, end
         returns[:length] += live * gamma * (next_values[k:] * stops)
         weight[:length] = live * gamma * ~ended[k:]
     return returns
+
+
+def reward_to_go(rewards: Tensor, ended: Tensor, gamma: float) -> Tensor:
+    """G[t] = r[t] + γ r[t+1] + ... to the end of the episode, or of the stretch; nothing is bootstrapped. All (T, N)."""
+    returns = torch.empty_like(rewards)
+    running = torch.zeros_like(rewards[0])
+    carries = gamma * (~ended).to(rewards.dtype)
+    for t in range(len(rewards) - 1, -1, -1):
+        running = torch.addcmul(rewards[t], carries[t], running, out=returns[t])
+    return returns
+
+
+def episode_returns(rewards: Tensor, ended: Tensor, gamma: float) -> Tensor:
+    """Give every step of an episode the return of its first step (in this stretch). All (T, N)."""
+    returns = reward_to_go(rewards, ended, gamma)
+    for t in range(1, len(rewards)):
+        returns[t] = torch.where(ended[t - 1], returns[t], returns[t - 1])
+    return returns
+
+
+def in_whole_episodes(ended: Tensor, cut: Tensor | None = None) -> Tensor:
+    """Return which steps (T, N) belong to an episode that ends in this stretch; one that is `cut` after a step does not."""
+    whole = ended.clone()
+    for t in range(len(ended) - 2, -1, -1):
+        following = whole[t + 1] if cut is None else whole[t + 1] & ~cut[t]
+        whole[t] |= following
+    return whole
+
+
+def v_trace(
+    rewards: Tensor,
+    values: Tensor,
+    next_values: Tensor,
+    terminated: Tensor,
+    ended: Tensor,
+    log_ratios: Tensor,
+    gamma: float,
+    *,
+    clip_rho: float = 1.0,
+    clip_c: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """V-trace targets and policy advantages (Espeholt et al. 2018, equation 1), for data of an older policy. All (T, N).
+
+    `log_ratios` are log π/μ of the actions taken. With equal policies the targets are the Monte Carlo returns, bootstrapped
+    at the stretch's end.
+    """
+    ratios = log_ratios.exp()
+    rhos, traces = ratios.clamp(max=clip_rho), ratios.clamp(max=clip_c)
+    next_values = next_values.masked_fill(terminated, 0)
+    deltas = rhos * (rewards + gamma * next_values - values)
+    carries = gamma * traces * ~ended
+    corrections = torch.empty_like(deltas)
+    running = torch.zeros_like(deltas[0])
+    for t in range(len(deltas) - 1, -1, -1):
+        running = torch.addcmul(deltas[t], carries[t], running, out=corrections[t])
+    targets = values + corrections
+    # What follows a step is the next step's target, or the bare value where the episode or the stretch ends.
+    following = torch.cat([targets[1:], next_values[-1:]])
+    following = torch.where(ended, next_values, following)
+    return targets, rhos * (rewards + gamma * following - values)

@@ -268,6 +268,7 @@ def _defaults(workflow: Any, algorithm: str) -> dict[str, Any]:
     plain = to_plain(replace(Config(), algorithm=None))
     schema = options_schema(workflow)
     plain["algorithm"] = {**(to_plain(field_defaults(schema)) if schema else {}), "name": algorithm}
+    plain["environment"]["num_envs"] = getattr(workflow, "default_num_envs", None) or plain["environment"]["num_envs"]
     plain["network"] = to_plain(getattr(workflow, "default_networks", dict)())
     plain["buffers"] = to_plain(getattr(workflow, "default_buffers", dict)())
     return plain

@@ -125,6 +125,8 @@ class Workflow(ABC):
     """Roles and the methods each must have, checked once at the start: {"actor": ["forward"]}."""
     evaluation_mode: ClassVar[Mode] = "mode"
     """How this algorithm's policies are measured unless the user says otherwise."""
+    default_num_envs: ClassVar[int | None] = None
+    """How many copies of an environment it learns from unless the user or a preset says otherwise."""
 
     def __init__(self) -> None:
         self.metrics = MetricSums()

@@ -189,6 +189,11 @@ class PPO(Workflow):
         """Normaliser, actor and head: all that acting needs."""
         return self._policy
 
+    @torch.no_grad()
+    def values(self, observation: Observation) -> Tensor:
+        """Return the critic's value of raw observations (N, ...)."""
+        return self.critic(self.normalizer(observation)).squeeze(-1)
+
     def update(self, phase: Phase, count: int) -> HookResult:
         """Learn from the rollout, once it is complete, and empty it."""
         buffer = self.buffer(phase)

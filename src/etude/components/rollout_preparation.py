@@ -1,0 +1,75 @@
+"""From a raw rollout to what on-policy algorithms learn from: statistics taken in, values and advantages computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium
+import torch
+from torch import Tensor, nn
+
+from etude.buffers.base import Batch
+from etude.buffers.rollout import flatten
+from etude.components.normalizers import ObservationNormalizer, RewardNormalizer
+from etude.components.returns import generalized_advantages
+from etude.config.schema import EnvironmentConfig
+from etude.environments.vector import Observation, map_observation
+
+
+class Normalizers(NamedTuple):
+    """The statistics that the environment's settings ask for."""
+
+    observation: ObservationNormalizer
+    reward: RewardNormalizer | None
+
+    @classmethod
+    def build(
+        cls, environment: EnvironmentConfig, space: gymnasium.Space[Any], num_envs: int, gamma: float, device: torch.device
+    ) -> Normalizers:
+        """Make them; rewards are left alone where observations are scaled by static bounds."""
+        observation = ObservationNormalizer(space, environment.normalize_observations).to(device)
+        if not environment.normalize_rewards or environment.normalize_observations == "static":
+            return cls(observation, None)
+        return cls(observation, RewardNormalizer(num_envs, gamma).to(device))
+
+    @torch.no_grad()
+    def take_in(self, columns: Mapping[str, Any], ended: Tensor) -> tuple[Observation, Tensor]:
+        """Count a raw rollout in; returns its observations (T, N, ...) and rewards (T, N) on their common scale."""
+        observation, rewards = columns["observation"], columns["reward"]
+        self.observation.update(map_observation(lambda part: part.flatten(0, 1), observation))
+        if self.reward is not None:
+            self.reward.update(rewards, ended)
+            rewards = self.reward(rewards)
+        return self.observation(observation), rewards
+
+
+def episode_ends(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """Return where episodes ended, and where one was cut off without an end (both (T, N)).
+
+    Only a resume that can't bring an environment back cuts: new episodes begin amid the rollout.
+    """
+    ended = columns["terminated"] | columns["truncated"]
+    cut = torch.zeros_like(ended)
+    cut[:-1] = columns["is_first"][1:] & ~ended[:-1]
+    return ended, cut
+
+
+@torch.no_grad()
+def actor_critic_rows(
+    columns: Mapping[str, Any], critic: nn.Module, normalizers: Normalizers, gamma: float, gae_lambda: float
+) -> Batch:
+    """From a raw rollout (T, N, ...) to flat rows (N·T, ...) with values, advantages and returns."""
+    ended, cut = episode_ends(columns)
+    observation, rewards = normalizers.take_in(columns, ended | cut)
+    values = critic(observation).squeeze(-1)
+    # final_observation is where each transition led: the next row's observation, or what an ended episode ended in.
+    next_values = critic(normalizers.observation(columns["final_observation"])).squeeze(-1)
+    advantages = generalized_advantages(rewards, values, next_values, columns["terminated"], ended | cut, gamma, gae_lambda)
+    rows = {"observation": observation, "sample": columns["sample"], "log_prob": columns["log_prob"]}
+    return flatten({**rows, "values": values, "advantages": advantages, "returns": advantages + values})
+
+
+def standardize(values: Tensor) -> Tensor:
+    """Return values with mean 0 and standard deviation 1."""
+    return (values - values.mean()) / (values.std() + 1e-8)

@@ -1,0 +1,182 @@
+"""Advantage actor-critic (Mnih et al. 2016, in its synchronous form), for every action space and on any device.
+
+One cycle is `collect` (rollout_steps vector steps) and `update` (one gradient step on all of it):
+
+    rollout ─→ normalisers ─→ values, advantages ─→ loss, clipped gradient step
+
+With gae_lambda=1 each step looks to the end of its rollout: n-step returns of every length up to rollout_steps, as there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import gymnasium
+import torch
+from torch import Generator, Tensor, nn
+
+from etude.buffers.base import Batch
+from etude.buffers.rollout import RolloutBuffer
+from etude.components.distributions import GaussianHead, check_mask, make_head
+from etude.components.gradient_step import GradientStep
+from etude.components.optimizers import build_optimizer
+from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize
+from etude.config.constraints import Component, NonNegativeSchedule, PositiveFloat, PositiveInt, PositiveSchedule, UnitInterval
+from etude.config.schedules import Schedule
+from etude.config.schema import Config
+from etude.config.validate import Part
+from etude.environments.vector import ACTION_MASK, Observation
+from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
+from etude.workflows.metrics import Metrics
+from etude.workflows.policy import ActorPolicy, Policy
+
+
+@dataclass(frozen=True)
+class A2CConfig:
+    """Advantage actor-critic."""
+
+    name: str = "a2c"
+    """The registered name of the algorithm."""
+    learning_rate: PositiveSchedule = Schedule.constant(7e-4)
+    """Step size. Higher learns faster and breaks sooner; lin_7e-4 lowers it to 0 over the run."""
+    critic_learning_rate: PositiveSchedule | None = None
+    """Step size of the critic, if it should differ."""
+    rollout_steps: PositiveInt = 5
+    """Vector steps per gradient step. Longer sees further into an episode and learns less often."""
+    gamma: UnitInterval = 0.99
+    """Discount: how much the next step counts. Closer to 1 looks further ahead and is noisier."""
+    gae_lambda: UnitInterval = 1.0
+    """Advantage horizon: 1 is unbiased and noisy, 0 leans on the critic alone."""
+    value_coef: NonNegativeSchedule = Schedule.constant(0.5)
+    """Weight of the value loss."""
+    entropy_coef: NonNegativeSchedule = Schedule.constant(0.0)
+    """Weight of the entropy bonus. Higher explores longer."""
+    normalize_advantages: bool = False
+    """Scale each rollout's advantages to mean 0 and deviation 1."""
+    max_grad_norm: PositiveFloat | None = 0.5
+    """Clip the gradient to this norm; null leaves it alone."""
+    optimizer: Annotated[Any, Component("optimizer")] = Part("rmsprop", {"alpha": 0.99, "eps": 1e-5})
+    """adam, adamw, rmsprop, sgd or an import path, with its options."""
+    init_noise_std: PositiveFloat = 1.0
+    """Continuous actions: the standard deviation to begin with, on a scale where the bounds are ±1."""
+    fixed_std: bool = False
+    """Continuous actions: keep that standard deviation instead of learning it."""
+
+
+class A2C(Workflow):
+    """Policy gradient with a learned value function, one step a rollout."""
+
+    Config = A2CConfig
+    actor: nn.Module
+    critic: nn.Module
+    needs: ClassVar = {"actor": ("forward",), "critic": ("forward",)}
+
+    @classmethod
+    def default_networks(cls) -> dict[str, Any]:
+        """Two separate networks, so that the value loss can't disturb the policy."""
+        network = {"type": "mlp", "hidden_dims": [64, 64], "activation": "tanh"}
+        return {"actor": network, "critic": dict(network)}
+
+    @classmethod
+    def gradient_steps(cls, config: Config) -> int:
+        """Return the number of rollouts."""
+        return config.training.total_steps // (config.algorithm.rollout_steps * config.environment.num_envs)
+
+    @classmethod
+    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+        """The actor describes a distribution; the critic is one number."""
+        return {"actor": make_head(action_space).size, "critic": 1}
+
+    @classmethod
+    def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
+        """Any action space that has a distribution will do."""
+        check_mask(observation_space, make_head(action_space))
+
+    def initialize(self, context: Context) -> None:
+        """Bind actor and critic, and build what surrounds them."""
+        super().initialize(context)
+        self.settings = settings = context.config.algorithm
+        head = make_head(context.action_space, init_noise_std=settings.init_noise_std, fixed_std=settings.fixed_std)
+        self.head = head.to(context.device)
+        self._normalizers = Normalizers.build(
+            context.config.environment, context.observation_space, context.num_envs, settings.gamma, context.device
+        )
+        self.normalizer, self.reward_normalizer = self._normalizers
+        self._policy = ActorPolicy(self.normalizer, self.actor, self.head, context.observation_space)
+        rate = self.scheduled("learning_rate")
+        critic_rate = self.scheduled("critic_learning_rate") if settings.critic_learning_rate is not None else rate
+        actor_parameters = [*self.actor.parameters(), *self.head.parameters()]
+        groups = {"actor": (actor_parameters, rate), "critic": (self.critic.parameters(), critic_rate)}
+        self.optimizer = build_optimizer(settings.optimizer, groups)
+        self._step = GradientStep(
+            Objective(self.actor, self.critic, self.head, self.scheduled("value_coef"), self.scheduled("entropy_coef")),
+            self.optimizer,
+            max_grad_norm=settings.max_grad_norm,
+            skip_non_finite=context.config.training.on_nan == "skip",
+            mode=context.mode,
+        )
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        """Act as the policy does."""
+        return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
+
+    def policy(self) -> Policy:
+        """Normaliser, actor and head: all that acting needs."""
+        return self._policy
+
+    @torch.no_grad()
+    def values(self, observation: Observation) -> Tensor:
+        """Return the critic's value of raw observations (N, ...)."""
+        return self.critic(self.normalizer(observation)).squeeze(-1)
+
+    def update(self, phase: Phase, count: int) -> HookResult:
+        """Take one step on the rollout, once it is complete, and empty it."""
+        buffer = self.buffer(phase)
+        assert isinstance(buffer, RolloutBuffer)
+        if not buffer.ready:
+            return HookResult()
+        self.set_schedules(phase)
+        batch = actor_critic_rows(buffer.columns, self.critic, self._normalizers, self.settings.gamma, self.settings.gae_lambda)
+        if self.settings.normalize_advantages:
+            batch["advantages"] = standardize(batch["advantages"])
+        everything = torch.arange(buffer.size, device=self.context.device).unsqueeze(0)
+        for row in self._step(batch, everything):
+            self.metrics.add_row(row, self._step.keys)
+        self.metrics.add(self._rollout_metrics(batch), group="rollout")
+        buffer.clear()
+        return HookResult(updates=1)
+
+    def learn(self, batch: Batch) -> Metrics:
+        """Take one gradient step on rows with their advantages and returns."""
+        return self._step.eager(batch)
+
+    @torch.no_grad()
+    def _rollout_metrics(self, batch: Batch) -> Metrics:
+        unexplained = (batch["returns"] - batch["values"]).var()
+        metrics: dict[str, Tensor] = {
+            "train/explained_variance": 1 - unexplained / (batch["returns"].var() + 1e-8),
+            "train/value_mean": batch["values"].mean(),
+        }
+        if isinstance(self.head, GaussianHead):
+            metrics["train/action_std"] = self.head.log_std.exp().mean()
+        return metrics
+
+
+class Objective(nn.Module):
+    """The loss of a rollout: policy gradient, value error and entropy bonus."""
+
+    def __init__(self, actor: nn.Module, critic: nn.Module, head: nn.Module, value_coef: Tensor, entropy_coef: Tensor) -> None:
+        super().__init__()
+        self.actor, self.critic, self.head = actor, critic, head
+        self.hyper = {"value_coef": value_coef, "entropy_coef": entropy_coef}
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss and what to log of it."""
+        mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
+        distribution = self.head(self.actor(batch["observation"]), mask)
+        policy_loss = -(distribution.log_prob(batch["sample"]) * batch["advantages"]).mean()
+        value_loss = (self.critic(batch["observation"]).squeeze(-1) - batch["returns"]).square().mean()
+        entropy = distribution.entropy().mean()
+        loss = policy_loss + self.hyper["value_coef"] * value_loss - self.hyper["entropy_coef"] * entropy
+        return loss, {"train/policy_loss": policy_loss, "train/value_loss": value_loss, "train/entropy": entropy}

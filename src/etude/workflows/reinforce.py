@@ -1,0 +1,188 @@
+"""REINFORCE (Williams 1992), with a policy and nothing else, for every action space.
+
+One cycle is `collect` (rollout_steps vector steps) and `update` (one gradient step on the episodes that are whole now):
+
+    rollout ─→ episodes that waited + this rollout ─→ whole ones: returns ─→ weights ─→ one gradient step
+                                                   └─→ unfinished ones wait for the next rollout
+
+There is no critic, so nothing can be bootstrapped: an episode that a time limit cuts counts with the rewards it had, as in an
+evaluation. Tasks without an end need environment.max_episode_steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import gymnasium
+import torch
+from torch import Generator, Tensor, nn
+
+from etude.buffers.base import Batch
+from etude.buffers.rollout import RolloutBuffer
+from etude.components.distributions import check_mask, make_head
+from etude.components.gradient_step import GradientStep
+from etude.components.optimizers import build_optimizer
+from etude.components.returns import episode_returns, in_whole_episodes, reward_to_go
+from etude.components.rollout_preparation import Normalizers, episode_ends
+from etude.components.whole_episodes import WaitingSteps
+from etude.config.constraints import Component, NonNegativeSchedule, PositiveFloat, PositiveInt, PositiveSchedule, UnitInterval
+from etude.config.schedules import Schedule
+from etude.config.schema import Config
+from etude.config.validate import Part
+from etude.environments.vector import ACTION_MASK, Observation, map_observation
+from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
+from etude.workflows.metrics import Metrics
+from etude.workflows.policy import ActorPolicy, Policy
+
+
+@dataclass(frozen=True)
+class ReinforceConfig:
+    """REINFORCE."""
+
+    name: str = "reinforce"
+    """The registered name of the algorithm."""
+    learning_rate: PositiveSchedule = Schedule.constant(1e-3)
+    """Step size. Higher learns faster and breaks sooner; lin_1e-3 lowers it to 0 over the run."""
+    rollout_steps: PositiveInt = 256
+    """Vector steps between two gradient steps. More episodes in each make steadier gradients and fewer of them."""
+    gamma: UnitInterval = 0.99
+    """Discount: how much the next step counts. Closer to 1 looks further ahead and is noisier."""
+    returns: Literal["mc:rtg", "mc:episode"] = "mc:rtg"
+    """What a step is credited with. mc:rtg: the rewards from it on; mc:episode: those of its whole episode, noisier."""
+    policy_targets: Literal["returns", "advantages"] = "advantages"
+    """What an action's log-probability is weighted by. returns: as they are; advantages: less their running mean."""
+    baseline_decay: UnitInterval = 0.9
+    """How much of the running mean each rollout keeps. Closer to 1 is steadier and lags behind."""
+    entropy_coef: NonNegativeSchedule = Schedule.constant(0.0)
+    """Weight of the entropy bonus. Higher explores longer."""
+    max_grad_norm: PositiveFloat | None = None
+    """Clip the gradient to this norm; null leaves it alone. Depends on the rewards' scale."""
+    optimizer: Annotated[Any, Component("optimizer")] = Part("adamw", {"eps": 1e-5, "weight_decay": 0.0})
+    """adam, adamw, rmsprop, sgd or an import path, with its options."""
+    init_noise_std: PositiveFloat = 1.0
+    """Continuous actions: the standard deviation to begin with, on a scale where the bounds are ±1."""
+    fixed_std: bool = False
+    """Continuous actions: keep that standard deviation instead of learning it."""
+
+
+class Reinforce(Workflow):
+    """Makes the actions of good episodes likelier."""
+
+    Config = ReinforceConfig
+    actor: nn.Module
+    needs: ClassVar = {"actor": ("forward",)}
+
+    @classmethod
+    def default_networks(cls) -> dict[str, Any]:
+        """A policy."""
+        return {"actor": {"type": "mlp", "hidden_dims": [64, 64], "activation": "tanh"}}
+
+    @classmethod
+    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+        """The actor describes a distribution."""
+        return {"actor": make_head(action_space).size}
+
+    @classmethod
+    def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
+        """Any action space that has a distribution will do."""
+        check_mask(observation_space, make_head(action_space))
+
+    def initialize(self, context: Context) -> None:
+        """Bind the actor, and build what surrounds it."""
+        super().initialize(context)
+        self.settings = settings = context.config.algorithm
+        self.head = make_head(context.action_space, init_noise_std=settings.init_noise_std, fixed_std=settings.fixed_std).to(
+            context.device
+        )
+        self.normalizer, self.reward_normalizer = self._normalizers = Normalizers.build(
+            context.config.environment, context.observation_space, context.num_envs, settings.gamma, context.device
+        )
+        self._policy = ActorPolicy(self.normalizer, self.actor, self.head, context.observation_space)
+        parameters = [*self.actor.parameters(), *self.head.parameters()]
+        self.optimizer = build_optimizer(settings.optimizer, {"actor": (parameters, self.scheduled("learning_rate"))})
+        self.waiting = WaitingSteps(context.device)
+        self.baseline = torch.zeros((), device=context.device)
+        self.batches = torch.zeros((), dtype=torch.int64, device=context.device)
+        # Eager on every device: how many steps are in whole episodes differs from one rollout to the next.
+        self._step = GradientStep(
+            Objective(self.actor, self.head, self.scheduled("entropy_coef")),
+            self.optimizer,
+            max_grad_norm=settings.max_grad_norm,
+            skip_non_finite=context.config.training.on_nan == "skip",
+        )
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        """Act as the policy does."""
+        return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
+
+    def policy(self) -> Policy:
+        """Normaliser, actor and head: all that acting needs."""
+        return self._policy
+
+    def update(self, phase: Phase, count: int) -> HookResult:
+        """Learn from the episodes that the rollout, once complete, makes whole; no step where it makes none."""
+        buffer = self.buffer(phase)
+        assert isinstance(buffer, RolloutBuffer)
+        if not buffer.ready:
+            return HookResult()
+        self.set_schedules(phase)
+        batch = self._prepare(buffer.columns)
+        buffer.clear()
+        if not len(batch["returns"]):
+            return HookResult()
+        batch["weights"] = self._weights(batch["returns"])
+        self.metrics.add(self.learn(batch))
+        self.metrics.add({"train/return_mean": batch["returns"].mean(), "train/baseline": self.baseline}, group="rollout")
+        return HookResult(updates=1)
+
+    @torch.no_grad()
+    def _prepare(self, columns: Batch) -> Batch:
+        """From a raw rollout (T, N, ...) to the rows (B, ...) of the episodes that ended in it."""
+        ended, cut = episode_ends(columns)
+        observation, rewards = self._normalizers.take_in(columns, ended | cut)
+        kept = {"observation": observation, "sample": columns["sample"], "reward": rewards, "is_first": columns["is_first"]}
+        stretch = self.waiting.before({**kept, "ended": ended})
+        joined, held = stretch
+        ended = joined["ended"] & held
+        cut = torch.zeros_like(ended)
+        cut[:-1] = joined["is_first"][1:] & ~joined["ended"][:-1]
+        # Nothing flows across an end, a cut, or the rows that only fill up; whoever is left behind by a cut is dropped.
+        between = ended | cut | ~held
+        compute = reward_to_go if self.settings.returns == "mc:rtg" else episode_returns
+        returns = compute(joined["reward"], between, self.settings.gamma)
+        whole = in_whole_episodes(ended, cut) & held
+        self.waiting.keep(stretch, ended | cut)
+        rows = map_observation(lambda part: part[whole], joined["observation"])
+        return {"observation": rows, "sample": joined["sample"][whole], "returns": returns[whole]}
+
+    def _weights(self, returns: Tensor) -> Tensor:
+        """Return what each action's log-probability is weighted by; the baseline takes a batch in after its use."""
+        mean, decay = returns.mean(), self.settings.baseline_decay
+        self.baseline.copy_(torch.where(self.batches == 0, mean, self.baseline))
+        weights = returns - self.baseline if self.settings.policy_targets == "advantages" else returns
+        self.baseline.mul_(decay).add_((1 - decay) * mean)
+        self.batches += 1
+        return weights
+
+    def learn(self, batch: Batch) -> Metrics:
+        """Take one gradient step on rows with their weights."""
+        return self._step.eager(batch)
+
+
+class Objective(nn.Module):
+    """The loss of a batch: weighted log-probabilities and entropy bonus."""
+
+    def __init__(self, actor: nn.Module, head: nn.Module, entropy_coef: Tensor) -> None:
+        super().__init__()
+        self.actor, self.head = actor, head
+        self.hyper = {"entropy_coef": entropy_coef}
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss and what to log of it."""
+        mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
+        distribution = self.head(self.actor(batch["observation"]), mask)
+        policy_loss = -(distribution.log_prob(batch["sample"]) * batch["weights"]).mean()
+        entropy = distribution.entropy().mean()
+        loss = policy_loss - self.hyper["entropy_coef"] * entropy
+        return loss, {"train/policy_loss": policy_loss, "train/entropy": entropy}

@@ -188,8 +188,7 @@ class Orchestrator:
         except BaseException as error:
             self.stop_reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             if isinstance(error, EnvironmentFailureError):
-                # Buffer, streams and environment stand at different moments now: only the weights are worth saving. If that
-                # fails too, the first failure is the one to tell.
+                # Buffer, streams and environment stand at different moments now: only the weights are worth a try.
                 with suppress(EtudeError, OSError):
                     self.save(policy_only=True)
             for callback in (*self.callbacks, *self._extra_callbacks):
@@ -236,7 +235,8 @@ class Orchestrator:
     def _boundary_row(self) -> Row | None:
         if self._watches_cycles:
             self._ask(lambda callback: callback.on_cycle(self._progress()))
-        if self._is_due("evaluate"):
+        # At the end too, before the row: the last step has one row and one save, with its evaluation in both.
+        if self._is_due("evaluate") or (self.scheduler.is_finished and self._last_evaluation_at != self._position()):
             self._evaluate()
         return self._log() if self._evaluation or self._is_due("log") else None
 

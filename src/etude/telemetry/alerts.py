@@ -21,8 +21,10 @@ class Alerts:
         try:
             yield
         except (OSError, EtudeError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-            self.tell(what, f"{what} can't be written: {reason}; {consequence}")
+            said = str(error)
+            if isinstance(error, OSError):
+                said = f"{what} can't be written: {error.strerror or said or type(error).__name__}"
+            self.tell(what, f"{said}; {consequence}")
 
     def tell(self, what: str, text: str) -> None:
         """Say it, unless something about `what` was said already."""

@@ -36,11 +36,17 @@ class SinkGroup:
         self._sinks = list(sinks)
         self._on_alert = on_alert
         self._record = record
+        self._is_told = False
 
     def write(self, rows: Sequence[Row]) -> None:
         """Give the rows to every sink that still works."""
         if self._record is not None:
-            self._record.write(rows)
+            try:
+                self._record.write(rows)
+            except Exception:
+                # Who hears of this needs no alert about the same file on top.
+                self._is_told = True
+                raise
         self._each(lambda sink: sink.write(rows))
 
     def flush(self) -> None:
@@ -52,9 +58,12 @@ class SinkGroup:
     def close(self) -> None:
         """Close every sink that still works; calling it again does nothing."""
         if self._record is not None:
-            # What it holds was synced with the last checkpoint; a failure here is worth an alert and no more.
-            self._sinks.insert(0, self._record)
-            self._record = None
+            record, self._record = self._record, None
+            try:
+                record.close()
+            except Exception as error:  # noqa: BLE001 - what it holds was synced with the last checkpoint: an alert is enough
+                if not self._is_told:
+                    self._alert(record, error)
         self._each(lambda sink: sink.close())
         self._sinks.clear()
 
@@ -70,6 +79,9 @@ class SinkGroup:
         self._sinks.remove(sink)
         with contextlib.suppress(Exception):
             sink.close()
+        self._alert(sink, error)
+
+    def _alert(self, sink: Sink, error: Exception) -> None:
         reason = str(error) or type(error).__name__
         name = getattr(sink, "name", type(sink).__name__)
         with contextlib.suppress(Exception):

@@ -150,6 +150,29 @@ class SquashedGaussian:
         raise NotImplementedError("a squashed Gaussian's entropy is estimated from the log-probabilities of its samples")
 
 
+class Point:
+    """All probability at one action (N, D)."""
+
+    def __init__(self, action: Tensor) -> None:
+        self.action = action
+
+    def sample(self, generator: Generator) -> Tensor:
+        """Return the action; nothing is drawn."""
+        return self.action
+
+    def mode(self) -> Tensor:
+        """Return the action."""
+        return self.action
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """(N,): the logarithm of a probability, not of a density: 0 at the action, -inf elsewhere."""
+        return torch.where((action == self.action).all(-1), 0.0, -torch.inf)
+
+    def entropy(self) -> Tensor:
+        """(N,): none."""
+        return torch.zeros(self.action.shape[:-1], device=self.action.device)
+
+
 def _log_slope(before: Tensor) -> Tensor:
     """log of tanh's slope, summed over dimensions: log(1 - tanh²x) = 2 (log 2 - x - softplus(-2x)), finite everywhere."""
     return (2 * (math.log(2) - before - functional.softplus(-2 * before))).sum(-1)
@@ -237,10 +260,12 @@ class GaussianHead(ActionHead):
         return torch.maximum(torch.minimum(action, self.high), self.low)
 
 
-class SquashedGaussianHead(ActionHead):
-    """For bounded Box actions: mean and standard deviation both depend on the observation, samples never leave the bounds."""
+class BoundedHead(ActionHead):
+    """For bounded Box actions: samples lie in [-1, 1] and are stretched to the bounds, which they never leave."""
 
     takes_mask = False
+    per_action: int
+    """How many outputs of the network each action dimension needs."""
     middle: Tensor
     reach: Tensor
 
@@ -252,19 +277,35 @@ class SquashedGaussianHead(ActionHead):
             )
         self._shape = tuple(space.shape)
         self.actions = int(np.prod(self._shape))
-        self.size = 2 * self.actions
+        self.size = self.per_action * self.actions
         low, high = (torch.as_tensor(bound, dtype=torch.float32) for bound in (space.low, space.high))
         self.register_buffer("middle", (low + high) / 2, persistent=False)
         self.register_buffer("reach", (high - low) / 2, persistent=False)
+
+    def to_environment(self, sample: Tensor) -> Tensor:
+        """(N, D) in [-1, 1] → (N, *space.shape), inside the bounds"""
+        return self.middle + self.reach * sample.clamp(-1, 1).reshape(-1, *self._shape)
+
+
+class SquashedGaussianHead(BoundedHead):
+    """Mean and standard deviation both depend on the observation."""
+
+    per_action = 2
 
     def forward(self, outputs: Tensor, mask: Tensor | None = None) -> SquashedGaussian:
         """Return a squashed Gaussian."""
         mean, log_std = outputs.chunk(2, dim=-1)
         return SquashedGaussian(mean, log_std.clamp(*LOG_STD_RANGE))
 
-    def to_environment(self, sample: Tensor) -> Tensor:
-        """(N, D) in [-1, 1] → (N, *space.shape), inside the bounds"""
-        return self.middle + self.reach * sample.clamp(-1, 1).reshape(-1, *self._shape)
+
+class DeterministicHead(BoundedHead):
+    """One action for each observation, for policies that explore by noise from outside."""
+
+    per_action = 1
+
+    def forward(self, outputs: Tensor, mask: Tensor | None = None) -> Point:
+        """Return all probability at the squashed outputs."""
+        return Point(outputs.tanh())
 
 
 def check_mask(observation_space: gymnasium.Space[Any], head: ActionHead) -> None:

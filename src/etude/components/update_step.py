@@ -23,10 +23,12 @@ from etude.compute.accelerate import Mode, compile_apart
 
 Metrics = Mapping[str, Tensor]
 Pattern = tuple[tuple[bool, ...], ...]
-"""Which stages run in each of K steps."""
+"""Which stages run in each of K updates; the last entry of an update says whether `after` does."""
 WARM_UP_CALLS = 3
 STEPS_PER_CALL = 4
 """How many steps are worth unrolling into one compiled call: fewer trips through Python, for a longer compilation."""
+PER_ROW = "per_row"
+"""The one metric that may have a value for each row, (B,): such as how wrong it was. It is not logged, but kept apart."""
 
 
 class Stage(NamedTuple):
@@ -52,7 +54,7 @@ class UpdateStep:
 
     `decide(metrics)` runs between a stage's loss and its step and may write to tensors on the device: to `skip` (1 leaves
     everything as it is), or to a learning rate. `skip_non_finite` leaves out steps whose gradient is NaN or infinite, and
-    counts them. `after()` runs at the end of every update and changes tensors in place.
+    counts them. `after()` runs at the end of every update, or of each `after_every`-th, and changes tensors in place.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class UpdateStep:
         stages: Sequence[Stage],
         *,
         after: Callable[[], None] | None = None,
+        after_every: int = 1,
         changed_after: Sequence[Tensor] = (),
         decide: Callable[[Metrics], None] | None = None,
         skip: Tensor | None = None,
@@ -67,11 +70,14 @@ class UpdateStep:
         mode: Mode = "eager",
     ) -> None:
         self.stages, self._after, self._decide = tuple(stages), after, decide
+        self._paces = (*(stage.every for stage in self.stages), after_every)
         self.skip, self._skip_non_finite, self._changed_after = skip, skip_non_finite, tuple(changed_after)
         compilable = all(is_adam(stage.optimizer) for stage in self.stages)
         self.mode: Mode = mode if mode != "compiled" or compilable else "eager"
         self.steps_per_call = 1 if self.mode == "eager" else STEPS_PER_CALL
         self.keys: dict[str, tuple[str, ...]] = {}
+        self.per_row: dict[str, Tensor] = {}
+        """What the objectives of the last call said of each row, by stage: (times it took part, B)."""
         self._run = {"eager": self._eager, "compiled": self._compiled, "graph": self._replay}[self.mode]
         self._compiled_steps: dict[Any, Callable[..., tuple[Tensor, ...]]] = {}
         self._graphs: dict[Any, _Graph] = {}
@@ -83,15 +89,16 @@ class UpdateStep:
         number of updates before these.
         """
         count = len(indices) if indices is not None else len(next(_leaves(batch)))
-        pattern = tuple(tuple((first + k) % stage.every == stage.every - 1 for stage in self.stages) for k in range(count))
+        pattern = tuple(tuple((first + k) % every == every - 1 for every in self._paces) for k in range(count))
         return self._by_stage(pattern, self._run(batch, indices, pattern))
 
     def eager(self, rows: Mapping[str, Any], takes_part: Sequence[bool] | None = None) -> list[dict[str, Tensor]]:
-        """Update on rows as they are and return each stage's metrics by name."""
+        """Update on rows as they are and return each stage's metrics by name; everything takes part unless told."""
+        *stages, ends = takes_part or [True] * len(self._paces)
         reports = []
-        for stage, on in zip(self.stages, takes_part or [True] * len(self.stages), strict=True):
+        for stage, on in zip(self.stages, stages, strict=True):
             reports.append(self._eager_stage(stage, rows) if on else {})
-        if self._after is not None:
+        if self._after is not None and ends:
             with torch.no_grad():
                 self._after()
         return reports
@@ -113,18 +120,22 @@ class UpdateStep:
         return named
 
     def _stacked(self, steps: Sequence[Sequence[dict[str, Tensor]]]) -> tuple[Tensor, ...]:
-        """One tensor (times it took part, len(keys)) for each stage."""
+        """One tensor for each stage, (times it took part, len(keys)); what belongs to rows is in the columns after these."""
         tables = []
         for position, stage in enumerate(self.stages):
-            taken = [step[position] for step in steps if step[position]]
+            taken = [dict(step[position]) for step in steps if step[position]]
             if taken:
+                of_rows = [report.pop(PER_ROW) for report in taken if PER_ROW in report]
                 self.keys[stage.name] = tuple(taken[0])
-                tables.append(torch.stack([value for report in taken for value in report.values()]).view(len(taken), -1))
+                table = torch.stack([value for report in taken for value in report.values()]).view(len(taken), -1)
+                tables.append(torch.cat([table, torch.stack(of_rows)], 1) if of_rows else table)
         return tuple(tables)
 
     def _by_stage(self, pattern: Pattern, tables: tuple[Tensor, ...]) -> dict[str, Tensor]:
         names = [stage.name for position, stage in enumerate(self.stages) if any(step[position] for step in pattern)]
-        return dict(zip(names, tables, strict=True))
+        parts = {name: table.tensor_split([len(self.keys[name])], 1) for name, table in zip(names, tables, strict=True)}
+        self.per_row = {name: of_rows for name, (_, of_rows) in parts.items()}
+        return {name: table for name, (table, _) in parts.items()}
 
     def _eager(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         rows = _rows(batch, indices, len(pattern))
@@ -144,14 +155,14 @@ class UpdateStep:
         self, states: list[dict[str, Any]], batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern
     ) -> tuple[Tensor, ...]:
         steps = []
-        for rows, takes_part in zip(_rows(batch, indices, len(pattern)), pattern, strict=True):
+        for rows, (*takes_part, ends) in zip(_rows(batch, indices, len(pattern)), pattern, strict=True):
             steps.append(
                 [
                     self._pure_stage(stage, state, rows) if on else {}
                     for stage, state, on in zip(self.stages, states, takes_part, strict=True)
                 ]
             )
-            if self._after is not None:
+            if self._after is not None and ends:
                 self._after()
         return self._stacked(steps)
 

@@ -129,6 +129,10 @@ algorithms = Registry(
     "algorithm",
     {
         "a2c": ("etude.workflows.a2c:A2C", "Advantage actor-critic, one gradient step a rollout; any actions"),
+        "dqn": (
+            "etude.workflows.dqn:DQN",
+            "Deep Q-networks: double, dueling, prioritised, n-step, distributional; discrete actions",
+        ),
         "ppo": (
             "etude.workflows.ppo:PPO",
             "Proximal policy optimisation; discrete, multi-discrete and continuous actions",
@@ -139,6 +143,10 @@ algorithms = Registry(
         ),
         "reinforce": ("etude.workflows.reinforce:Reinforce", "REINFORCE: a policy, whole episodes, no critic; any actions"),
         "sac": ("etude.workflows.sac:SAC", "Soft actor-critic with automatic temperature; continuous and discrete actions"),
+        "td3": (
+            "etude.workflows.td3:TD3",
+            "Twin delayed deterministic policy gradients, DDPG as settings of it; continuous actions",
+        ),
         "random": ("etude.workflows.random_policy:RandomPolicy", "Uniformly random actions, the baseline for any task"),
     },
     needs=("act", "learn", "Config"),

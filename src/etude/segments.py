@@ -16,15 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredSegment:
-    """A segment's file. Its first rows may be older than what a checkpoint needs."""
+    """A segment's file."""
 
     path: str
     """Where it lies in the folder of checkpoints."""
     sha256: str
     size: int
-    first: int
-    """The number of its first row."""
-    count: int
 
 
 class Segment:
@@ -54,6 +51,14 @@ class Segment:
             self._on_stored(stored)
 
     def __repr__(self) -> str:
-        # Equal for equal rows: comparing two states needs no look into the files.
         content = "in memory" if self.stored is None else self.stored.sha256
         return f"Segment({self.owner!r}, {self.first}, {self.count}, {content})"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the rows are the same; for rows on disk that takes no look into the files."""
+        if not isinstance(other, Segment) or self.stored is None or other.stored is None:
+            return self is other
+        return repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash((self.owner, self.first, self.count))

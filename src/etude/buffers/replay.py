@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -158,18 +158,17 @@ class ReplayBuffer(Buffer):
 
     # ---- sampling -----------------------------------------------------------------------------------------------------
 
-    def sample(self, n: int, generator: Generator) -> Batch:
-        """Return n transitions drawn with replacement, on the generator's device.
+    def sample(self, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
+        """Return n transitions drawn with replacement, on the generator's device; of the stored columns those asked for.
 
-        Besides the stored columns: `discount`, what the value of `final_observation` counts; `index` and `generation`, for
-        `write_back`.
+        Besides: `discount`, what the value of `final_observation` counts; `index` and `generation`, for `write_back`.
         """
-        return self._batch(self._draw(n, generator), generator.device)
+        return self._batch(self._draw(n, generator), generator.device, columns)
 
-    def sample_many(self, count: int, n: int, generator: Generator) -> Batch:
+    def sample_many(self, count: int, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
         """Return `count` batches at once, (count, n, ...): bit for bit what as many calls of `sample` would return."""
         index = torch.stack([self._draw(n, generator) for _ in range(count)])
-        batch = self._batch(index.reshape(-1), generator.device)
+        batch = self._batch(index.reshape(-1), generator.device, columns)
         return map_columns(batch, lambda column: column.view(count, n, *column.shape[1:]))
 
     def _draw(self, n: int, generator: Generator) -> Tensor:
@@ -177,24 +176,27 @@ class ReplayBuffer(Buffer):
             raise IndexError(f"buffer '{self.name}' is empty: there is nothing to sample")
         return torch.randint(self.size, (n,), generator=generator, device=generator.device)
 
-    def _batch(self, index: Tensor, device: torch.device) -> Batch:
+    def _batch(self, index: Tensor, device: torch.device, columns: Collection[str] | None) -> Batch:
         """Return the transitions at `index` (n,): row · N + environment."""
         ring = self.ring
         index = index.to(ring.device)
-        if self.n_step == 1:
-            batch = take(ring.flat, index)
-            batch["discount"] = batch["terminated"].logical_not().to(batch["reward"].dtype).mul_(self.gamma)
-        else:
-            batch = self._n_step_batch(index)
+        stored = ring.flat if columns is None else {key: ring.flat[key] for key in columns if key in ring.flat}
+        batch = self._one_step(stored, index) if self.n_step == 1 else self._several_steps(stored, index)
         batch |= {"index": index, "generation": ring.generation(index)}
         return batch if ring.device == device else map_columns(batch, lambda column: column.to(device, non_blocking=True))
 
-    def _n_step_batch(self, index: Tensor) -> Batch:
+    def _one_step(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
+        batch = take(stored, index)
+        ended = batch["terminated"] if "terminated" in batch else self.ring.flat["terminated"].index_select(0, index)
+        batch["discount"] = ended.logical_not().to(self.ring.flat["reward"].dtype).mul_(self.gamma)
+        return batch
+
+    def _several_steps(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
         ring = self.ring
         outlook = look_ahead(ring.flat, index, steps=self.n_step, gamma=self.gamma, num_envs=ring.num_envs, cursor=ring.cursor)
         at_last = ("terminated", "truncated", "final_observation")
-        batch = take({key: value for key, value in ring.flat.items() if key not in (*at_last, "reward")}, index)
-        batch |= take({key: value for key, value in ring.flat.items() if key in at_last}, outlook.last)
+        batch = take({key: value for key, value in stored.items() if key not in (*at_last, "reward")}, index)
+        batch |= take({key: value for key, value in stored.items() if key in at_last}, outlook.last)
         return {**batch, "reward": outlook.reward, "discount": outlook.discount}
 
     # ---- state --------------------------------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
-"""What a ring saves: rows that are complete go into segments, each written once; the newest rows go with the checkpoint.
+"""What a ring saves: whole segments of rows are written once; the oldest and the newest rows go with each checkpoint.
 
     rows     begin                                              written
              ├──┬────────────┬────────────┬────────────┬─────────┤
-             │  │  segment   │  segment   │  segment   │  tail   │
-             cut: its older rows are overwritten       not yet a whole segment
+             head  segment       segment      segment      tail
 
-Segments lie on a grid of row numbers, so where they begin does not depend on when a run was saved.
+Segments lie on a grid of row numbers, so that what is saved depends on the rows alone, not on when a run was saved before.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from etude.errors import EtudeError
 from etude.segments import Segment, StoredSegment
 
 SEGMENTS_PER_RING = 256
-SMALLEST_SEGMENT, LARGEST_SEGMENT = 2**20, 2**26
-"""Bytes. Small ones cost a file each, large ones host memory while they are written and disk space while they are kept."""
+SMALLEST_SEGMENT, LARGEST_SEGMENT = 2**20, 2**24
+"""Bytes. Small ones cost a file each; up to two of them, head and tail, are written with every checkpoint."""
 
 
 class RingState:
@@ -47,45 +46,47 @@ class RingState:
         ring = self.ring
         state: dict[str, Any] = {"rows": ring.rows, "written": ring.written, "begin": ring.begin}
         if not ring.columns:
-            return {**state, "segments": [], "tail": {}, "segment_rows": 0}
+            return {**state, "segment_rows": 0, "head": {}, "segments": [], "tail": {}}
         step = self.rows_per_segment()
-        oldest, newest = ring.begin // step, ring.written // step
-        self._stored = {cell: stored for cell, stored in self._stored.items() if cell >= oldest}
-        segments = [self._segment(cell, step) for cell in range(oldest, newest)]
-        tail = self._read(max(ring.begin, newest * step), ring.written)
-        return {**state, "segments": segments, "tail": tail, "segment_rows": step}
+        first_cell, last_cell = math.ceil(ring.begin / step), ring.written // step
+        self._stored = {cell: stored for cell, stored in self._stored.items() if cell >= first_cell}
+        tail_from = max(ring.begin, last_cell * step)
+        return {
+            **state,
+            "segment_rows": step,
+            "head": self._read(ring.begin, min(first_cell * step, tail_from)),
+            "segments": [self._segment(cell, step) for cell in range(first_cell, last_cell)],
+            "tail": self._read(tail_from, ring.written),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Hold the rows that were saved; the newest of them, if the ring is smaller now."""
-        ring = self.ring
-        written, begin, tail = state["written"], state["begin"], state["tail"]
-        if tail and len(next(leaves(tail))[0]) != ring.num_envs:
+        ring, written = self.ring, state["written"]
+        self._stored = {}
+        if not state["tail"]:
+            ring.written, ring.begin = written, state["begin"]
+            return
+        num_envs = next(leaves(state["tail"])).shape[1]
+        if num_envs != ring.num_envs:
             raise EtudeError(
-                f"buffer '{ring.name}' was saved with {len(next(leaves(tail))[0])} environments and can't go on with "
-                f"{ring.num_envs}; set environment.num_envs back"
+                f"buffer '{ring.name}' was saved with {num_envs} environments and can't go on with {ring.num_envs}; set "
+                "environment.num_envs back"
             )
         same = state["rows"] == ring.rows
-        kept = min(written - begin, ring.rows)
-        first = written - kept
+        first = max(state["begin"], written - ring.rows)
         moved = 0 if same else first  # another ring has other slots: its rows are numbered anew
         ring.written, ring.begin = written - moved, first - moved
-        self._stored = {}
-        reached = begin
-        for segment in state["segments"]:
-            end = segment.first + segment.count
-            if segment.first > reached or end <= reached:
-                raise EtudeError(f"buffer '{ring.name}': rows {reached} to {segment.first} are not in the checkpoint")
-            if end > first:
-                self._write(segment.load(), segment.first, end, first, moved)
-            if same and segment.stored is not None and state["segment_rows"] == self.rows_per_segment():
-                self._stored[segment.first // state["segment_rows"]] = segment.stored
-            reached = end
-        if tail:
-            self._write(dict(named_leaves(tail)), reached, written, first, moved)
+        reached = state["begin"]
+        for rows in (state["head"], *state["segments"], state["tail"]):
+            reached = self._load(rows, reached, first, moved)
+        if reached != written:
+            raise EtudeError(f"buffer '{ring.name}': the checkpoint has rows up to {reached} of {written}")
+        if same and state["segment_rows"] == self.rows_per_segment():
+            step = state["segment_rows"]
+            self._stored = {each.first // step: each.stored for each in state["segments"] if each.stored is not None}
 
     def _segment(self, cell: int, step: int) -> Segment:
-        ring = self.ring
-        first, end = max(ring.begin, cell * step), (cell + 1) * step
+        ring, first, end = self.ring, cell * step, (cell + 1) * step
 
         def load() -> Mapping[str, Tensor]:
             if first < ring.begin or end > ring.written:
@@ -93,7 +94,7 @@ class RingState:
             return dict(named_leaves(self._read(first, end)))
 
         keep = partial(self._stored.__setitem__, cell)
-        return Segment(ring.name, first, end - first, load, stored=self._stored.get(cell), on_stored=keep)
+        return Segment(ring.name, first, step, load, stored=self._stored.get(cell), on_stored=keep)
 
     def _read(self, first: int, end: int) -> dict[str, Any]:
         slots = self.ring.slices(first, end)
@@ -101,21 +102,32 @@ class RingState:
             return map_columns(self.ring.columns, lambda column: column[slots[0]])
         return map_columns(self.ring.columns, lambda column: torch.cat([column[slot] for slot in slots]))
 
-    def _write(self, saved: Mapping[str, Tensor], number: int, end: int, first: int, moved: int) -> None:
-        """Copy rows `number` to `end` to their slots, those before `first` left out."""
+    def _load(self, rows: Segment | Mapping[str, Any], number: int, first: int, moved: int) -> int:
+        """Copy saved rows that begin at `number` to their slots, those before `first` left out; returns where they end."""
+        if isinstance(rows, Segment):
+            end = number + rows.count
+            if rows.first != number:
+                raise EtudeError(f"buffer '{self.ring.name}': rows {number} to {rows.first} are not in the checkpoint")
+            if end <= first:
+                return end
+            saved = rows.load()
+        else:
+            end = number + len(next(leaves(rows)))
+            saved = dict(named_leaves(rows))
         for name, column in named_leaves(self.ring.columns):
-            rows = saved[name]
-            if rows.shape != (end - number, *column.shape[1:]) or rows.dtype != column.dtype:
-                raise EtudeError(
-                    f"buffer '{self.ring.name}': rows {number} to {end} of column '{name}' were saved as {_shown(rows)}, "
-                    f"and {_shown(column)} is expected"
-                )
-            rows = rows[max(0, first - number) :]
-            place = max(first, number) - moved
-            for slot in self.ring.slices(place, place + len(rows)):
-                part, rows = rows[: slot.stop - slot.start], rows[slot.stop - slot.start :]
-                column[slot].copy_(part)
+            part = saved[name]
+            if part.shape[1:] != column.shape[1:] or part.dtype != column.dtype:
+                raise EtudeError(f"buffer '{self.ring.name}': '{name}' was saved as {_shown(part)} and is {_shown(column)} now")
+            if len(part) != end - number:
+                raise EtudeError(f"buffer '{self.ring.name}': '{name}' has {len(part)} rows where {end - number} belong")
+            part = part[max(0, first - number) :]
+            place = end - len(part) - moved
+            for slot in self.ring.slices(place, place + len(part)):
+                size = slot.stop - slot.start
+                column[slot].copy_(part[:size])
+                part = part[size:]
+        return end
 
 
 def _shown(column: Tensor) -> str:
-    return f"{str(column.dtype).removeprefix('torch.')} {tuple(column.shape)}"
+    return f"{str(column.dtype).removeprefix('torch.')} {tuple(column.shape[1:])}"

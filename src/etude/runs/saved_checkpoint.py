@@ -136,7 +136,7 @@ class Checkpoint:
             except (ValueError, OSError) as error:
                 raise damaged(self.path, path, str(error)) from error
 
-        return Segment(owner, first, count, load, stored=StoredSegment(path, record.sha256, record.size, first, count))
+        return Segment(owner, first, count, load, stored=StoredSegment(path, record.sha256, record.size))
 
     def _check_segment(self, path: str) -> Path:
         return check_file(self.path, path, self.segments[path], root=self.path.parent)

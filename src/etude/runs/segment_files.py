@@ -24,7 +24,7 @@ _FILE = re.compile(r"\d{12,}-[0-9a-f]{16}\.safetensors")
 
 
 def write_segments(checkpoints: Path, entries: Sequence[tuple[Segment, list[object]]]) -> dict[str, FileRecord]:
-    """Write the segments that have no file yet, fsynced, and fill the entries in; returns what a manifest says of the files."""
+    """Write the segments that have no file yet, fsynced, and enter all paths; returns what a manifest says of the files."""
     sizes: dict[str, dict[str, int]] = {}
     changed: set[Path] = set()
     used = {}
@@ -37,7 +37,7 @@ def write_segments(checkpoints: Path, entries: Sequence[tuple[Segment, list[obje
             stored = _write(checkpoints, relative, segment, changed)
             segment.mark_stored(stored)
         used[stored.path] = FileRecord(stored.sha256, stored.size)
-        entry[:] = [stored.path, segment.owner, stored.first, stored.count]
+        entry[0] = stored.path
     for folder in sorted(changed):
         fsync_directory(folder)
     return used
@@ -59,7 +59,7 @@ def _write(checkpoints: Path, relative: str, segment: Segment, changed: set[Path
             temporary.unlink(missing_ok=True)
         raise
     changed.add(folder)
-    return StoredSegment(f"{relative}/{name}", sha256, size, segment.first, segment.count)
+    return StoredSegment(f"{relative}/{name}", sha256, size)
 
 
 def remove_unused(checkpoints: Path, used: Collection[str]) -> None:

@@ -47,7 +47,7 @@ class TreeEncoder:
 
     def __init__(self) -> None:
         self.segments: list[tuple[Segment, list[object]]] = []
-        """Each with its entry in the JSON, to be filled in once its file is known: path, owner, first row, rows."""
+        """Each with its entry in the JSON, whose first item is still to become the path of the segment's file."""
         self._stored: dict[tuple[object, ...], list[str]] = {}
 
     def encode(self, part: str, state: object) -> tuple[object, dict[str, torch.Tensor]]:
@@ -68,7 +68,7 @@ class TreeEncoder:
         if isinstance(value, torch.Tensor):
             return {"$tensor": self._place(value, path, part, tensors)}
         if isinstance(value, Segment):
-            entry: list[object] = []
+            entry: list[object] = [None, value.owner, value.first, value.count]
             self.segments.append((value, entry))
             return {"$segment": entry}
         if type(value) is int:

@@ -1,0 +1,38 @@
+"""Transitions that say which ones they are: number `t` of environment `i` holds 1000·t + i in every column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def transition(
+    t: int,
+    num_envs: int,
+    *,
+    terminated: Sequence[bool] | None = None,
+    truncated: Sequence[bool] | None = None,
+    is_first: Sequence[bool] | None = None,
+) -> dict[str, Any]:
+    """A row as the collector writes it."""
+    mark = 1000 * t + torch.arange(num_envs)
+
+    def flags(given: Sequence[bool] | None) -> Tensor:
+        return torch.zeros(num_envs, dtype=torch.bool) if given is None else torch.tensor(given)
+
+    return {
+        "observation": {"vector": mark[:, None].double().expand(num_envs, 2), "picture": _picture(mark)},
+        "is_first": flags(is_first),
+        "action": mark,
+        "reward": mark.float(),
+        "terminated": flags(terminated),
+        "truncated": flags(truncated),
+        "final_observation": {"vector": mark[:, None].double().expand(num_envs, 2) + 0.5, "picture": _picture(mark + 1)},
+    }
+
+
+def _picture(mark: Tensor) -> Tensor:
+    return (mark % 251).to(torch.uint8)[:, None, None, None].expand(len(mark), 1, 2, 2)

@@ -147,6 +147,10 @@ algorithms = Registry(
             "etude.workflows.td3:TD3",
             "Twin delayed deterministic policy gradients, DDPG as settings of it; continuous actions",
         ),
+        "tqc": (
+            "etude.workflows.tqc:TQC",
+            "Truncated quantile critics: soft actor-critic on distributions; continuous actions",
+        ),
         "random": ("etude.workflows.random_policy:RandomPolicy", "Uniformly random actions, the baseline for any task"),
     },
     needs=("act", "learn", "Config"),

@@ -125,8 +125,7 @@ class SAC(OffPolicy):
 
     def update_step(self) -> UpdateStep:
         """Critics first, then actor and temperature against the new critics, then the targets."""
-        losses = (DiscreteCriticLoss, DiscreteActorLoss) if self.is_discrete else (CriticLoss, ActorLoss)
-        critic_loss, actor_loss = (loss(self) for loss in losses)
+        critic_loss, actor_loss = self.losses()
         follow = Follow([self.critic], [self.target_critic], self.settings.tau)
         clip = self.settings.max_grad_norm
         return UpdateStep(
@@ -139,6 +138,12 @@ class SAC(OffPolicy):
             skip_non_finite=self.context.config.training.on_nan == "skip",
             mode=self.context.mode,
         )
+
+    def losses(self) -> tuple[nn.Module, nn.Module]:
+        """Return the critics' loss, and that of actor and temperature."""
+        if self.is_discrete:
+            return DiscreteCriticLoss(self), DiscreteActorLoss(self)
+        return CriticLoss(self), ActorLoss(self)
 
     def noise(self, count: int, generator: Generator) -> dict[str, Tensor]:
         """The policy's noise, here and at the next observation."""
@@ -227,6 +232,10 @@ class _Loss(nn.Module):
             return loss + own, {**metrics, "train/temperature_loss": own.detach()}
         return loss, metrics
 
+    def values(self, outputs: Tensor) -> Tensor:
+        """(E, B, 1) → (E, B): what each critic says of an action."""
+        return outputs.squeeze(-1)
+
     def believed(self, values: Tensor) -> Tensor:
         """(E, B, ...) → (B, ...): the lowest critic, or their mean."""
         return values.amin(0) if self.settings.actor_q_reduction == "min" else values.mean(0)
@@ -240,10 +249,10 @@ class CriticLoss(_Loss):
         with torch.no_grad():
             following, distribution = self.seen(rows, "final_observation")
             action, log_prob = distribution.draw(rows["next_noise"])
-            next_value = self.target_critic(with_action(following, action)).squeeze(-1).amin(0)
+            next_value = self.values(self.target_critic(with_action(following, action))).amin(0)
             targets = self.targets(rows, next_value - self.temperature() * log_prob)
         observation = self.normalizer(rows["observation"])
-        values = self.critic(with_action(observation, rows["sample"])).squeeze(-1)  # (E, B)
+        values = self.values(self.critic(with_action(observation, rows["sample"])))  # (E, B)
         return self.critic_loss(values, targets)
 
 
@@ -254,7 +263,7 @@ class ActorLoss(_Loss):
         """Return the loss and what to log of it."""
         observation, distribution = self.seen(rows, "observation")
         action, log_prob = distribution.draw(rows["noise"])
-        value = self.believed(self.critic(with_action(observation, action)).squeeze(-1))
+        value = self.believed(self.values(self.critic(with_action(observation, action))))
         loss = (self.temperature().detach() * log_prob - value).mean()
         return self.actor_loss(loss, -log_prob)
 

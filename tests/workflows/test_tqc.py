@@ -1,0 +1,131 @@
+"""Truncated quantile critics: their loss by a slow loop, what is dropped, and that it is the same run however it is cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from etude import assembly
+from etude.components.critics import with_action
+from etude.components.quantiles import quantile_huber_losses, quantile_levels
+from etude.config.compose import compose
+from etude.errors import UserError
+from etude.orchestration.orchestrator import Orchestrator
+from tests.runs_compared import assert_same_run, resume, stopped_after, train
+
+TINY = (
+    *("network.actor.hidden_dims=[16]", "network.critic.hidden_dims=[16]", "algorithm.batch_size=16"),
+    *("algorithm.learning_starts=40", "environment.num_envs=2", "training.total_steps=200", "evaluation.every_steps=0"),
+    *("algorithm.quantiles=5", "algorithm.drop_quantiles=2"),
+)
+
+
+def build(*words: str, spec: str = "Pendulum-v1:tqc") -> Orchestrator:
+    orchestrator = assembly.build(assembly.resolve(compose(spec, words=(*TINY, *words)).config))
+    assert orchestrator.collector is not None
+    orchestrator.collector.start(orchestrator.workflow.initial_state)
+    return orchestrator
+
+
+def filled(*words: str) -> tuple[Any, dict[str, Any]]:
+    """Return a workflow and a batch with the noise that an update on it needs."""
+    orchestrator = build(*words)
+    while not orchestrator.buffers["replay"].ready:
+        orchestrator._run_cycle()
+    workflow: Any = orchestrator.workflow
+    batch = orchestrator.buffers["replay"].sample(16, orchestrator.streams["buffer"])
+    noise = {name: column[0] for name, column in workflow.noise(1, orchestrator.streams["noise"]).items()}
+    return workflow, {**batch, **noise}
+
+
+def slow_loss(values: list[float], targets: list[float]) -> float:
+    """The mean over pairs of |level − 1(target < value)| · Huber(target − value)."""
+    total = 0.0
+    for i, value in enumerate(values):
+        level = (2 * i + 1) / (2 * len(values))
+        for target in targets:
+            error = target - value
+            huber = 0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5
+            total += (1 - level if error < 0 else level) * huber
+    return total / len(values) / len(targets)
+
+
+@pytest.mark.parametrize(("quantiles", "samples"), [(1, 1), (5, 3), (3, 12)])
+def test_the_loss_is_the_slow_loop(quantiles: int, samples: int) -> None:
+    generator = torch.Generator().manual_seed(3)
+    values = 2 * torch.randn(4, quantiles, generator=generator)
+    targets = 2 * torch.randn(4, samples, generator=generator)
+    found = quantile_huber_losses(values, targets, quantile_levels(quantiles)).mean(-1)
+    expected = [slow_loss(v.tolist(), t.tolist()) for v, t in zip(values, targets, strict=True)]
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_the_loss_is_least_at_the_quantiles() -> None:
+    samples = torch.rand(1, 4000, generator=torch.Generator().manual_seed(1)) * 100
+    values = torch.full((1, 4), 50.0, requires_grad=True)
+    optimizer = torch.optim.Adam([values], lr=1.0)
+    for _ in range(400):
+        optimizer.zero_grad()
+        quantile_huber_losses(values, samples, quantile_levels(4)).sum().backward()
+        optimizer.step()
+    torch.testing.assert_close(values.detach()[0], torch.tensor([12.5, 37.5, 62.5, 87.5]), rtol=0, atol=2.0)
+
+
+@pytest.mark.parametrize(("critics", "dropped"), [(2, 0), (2, 2), (3, 1)])
+def test_targets_are_by_the_book(critics: int, dropped: int) -> None:
+    w, batch = filled("algorithm.reward_scale=3", f"algorithm.critics={critics}", f"algorithm.drop_quantiles={dropped}")
+    with torch.no_grad():
+        action, log_prob = w.head(w.actor(batch["final_observation"])).draw(batch["next_noise"])
+        pooled = w.target_critic(with_action(batch["final_observation"], action))
+        values = w.critic(with_action(batch["observation"], batch["sample"]))
+        alpha = w.temperature().item()
+    losses = []
+    for row in range(16):
+        lowest = sorted(pooled[:, row].flatten().tolist())[: critics * (5 - dropped)]
+        lives = 0.0 if batch["terminated"][row] else 0.99
+        y = [3 * batch["reward"][row].item() + lives * (z - alpha * log_prob[row].item()) for z in lowest]
+        losses += [slow_loss(values[critic, row].tolist(), y) for critic in range(critics)]
+    expected = torch.tensor(sum(losses) / len(losses))
+    torch.testing.assert_close(w._step.stages[0].objective(batch)[0].detach(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["min", "mean"])
+def test_the_actor_climbs_the_mean_of_the_critics_or_the_lowest(reduction: str) -> None:
+    w, batch = filled(f"algorithm.actor_q_reduction={reduction}", "algorithm.temperature=0.3")
+    loss, _ = w._step.stages[1].objective(batch)
+    action, log_prob = w.head(w.actor(batch["observation"])).draw(batch["noise"])
+    means = w.critic(with_action(batch["observation"], action)).mean(-1)
+    believed = means.mean(0) if reduction == "mean" else means.min(0).values
+    torch.testing.assert_close(loss, (0.3 * log_prob - believed).mean())
+
+
+@pytest.mark.parametrize("words", [(), ("algorithm.quantiles=1", "algorithm.drop_quantiles=0", "algorithm.critics=1")])
+def test_a_stopped_run_is_the_run_that_was_not(words: tuple[str, ...], tmp_path: Path) -> None:
+    words = (*TINY, "evaluation.every_steps=100", "evaluation.episodes=1", *words)
+    whole = train("Pendulum-v1:tqc", tmp_path / "whole", *words)
+    with stopped_after(57):
+        parted = train("Pendulum-v1:tqc", tmp_path / "parted", *words)
+    resume(parted)
+    assert_same_run(whole, parted)
+
+
+def test_a_compiled_update_equals_an_eager_one() -> None:
+    pair = [build(f"experiment.compile={mode}") for mode in ("off", "on")]
+    for orchestrator in pair:
+        while orchestrator.counters.updates < 3:
+            orchestrator._run_cycle()
+    eager, fast = (orchestrator.workflow.state_dict() for orchestrator in pair)
+    assert pair[1].workflow._step.mode == "compiled"  # type: ignore[attr-defined]
+    for role in ("actor", "critic", "target_critic", "temperature"):
+        for name, value in eager[role].items():
+            torch.testing.assert_close(value, fast[role][name], rtol=1e-4, atol=1e-5)
+
+
+def test_what_it_can_not_do_is_said() -> None:
+    with pytest.raises(UserError, match="tqc acts in Box spaces, not Discrete"):
+        build(spec="CartPole-v1:tqc")
+    with pytest.raises(UserError, match="drop_quantiles=5: leaves nothing"):
+        build("algorithm.drop_quantiles=5")

@@ -38,7 +38,18 @@ OPTIONS = (
 )
 
 
-CASES = {"cartpole": CARTPOLE, "pendulum": PENDULUM, "lake": FROZEN_LAKE, "options": OPTIONS}
+def _remembering(actor: str, critic: str) -> tuple[str, ...]:
+    """Rollouts of 24 steps end amid episodes, and episodes amid rollouts."""
+    settings = ("training.total_steps=2400", "algorithm.rollout_steps=24", "algorithm.batch_size=96", "algorithm.epochs=2")
+    networks = (f"network.actor={actor}", f"network.critic={critic}", "environment.normalize_observations=rolling")
+    return ("CartPole-v1:ppo", *settings, *networks, "evaluation.episodes=2")
+
+
+_GRU = "{type: gru, hidden_dims: [8], memory_size: 8, memory_layers: 2}"
+_LSTM = "{type: lstm, hidden_dims: [8], memory_size: 8}"
+_TRANSFORMER = "{type: transformer, window: 6, width: 8, heads: 2}"
+MEMORY = {"gru": _remembering(_GRU, _GRU), "lstm": _remembering(_LSTM, "mlp"), "transformer": _remembering(_TRANSFORMER, _LSTM)}
+CASES = {"cartpole": CARTPOLE, "pendulum": PENDULUM, "lake": FROZEN_LAKE, "options": OPTIONS, **MEMORY}
 
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())

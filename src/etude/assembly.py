@@ -12,16 +12,17 @@ from torch import nn
 
 from etude.components.critics import Ensemble
 from etude.components.networks.build import build_network
+from etude.components.networks.memory import has_memory
 from etude.compute.accelerate import Mode, choose_mode
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
 from etude.config.phases import PhaseSpec, parse_phases, phase_problems
-from etude.config.registry import algorithms, buffers, callbacks
+from etude.config.registry import algorithms, buffers, callbacks, networks
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.make import make_environment
 from etude.environments.vector import VectorEnvironment
-from etude.errors import ConfigError
+from etude.errors import ConfigError, UserError
 from etude.orchestration.callbacks import Callback, EarlyStop
 from etude.orchestration.evaluator import Evaluator
 from etude.orchestration.orchestrator import Cadences, Orchestrator
@@ -66,10 +67,11 @@ def execution_mode(config: Config) -> Mode:
 
 def remarks(config: Config) -> list[str]:
     """Return what a user would want to know about settings that do less than they say."""
-    environment = config.environment
+    environment, notes = config.environment, _workflow_class(config).remarks(config)
     if environment.normalize_rewards and environment.normalize_observations == "static":
-        return ["environment.normalize_rewards is ignored: observations are scaled by static bounds, rewards left as they are"]
-    return []
+        note = "environment.normalize_rewards is ignored: observations are scaled by static bounds, rewards left as they are"
+        return [note, *notes]
+    return notes
 
 
 def build(config: Config, *, environment: VectorEnvironment | None = None) -> Orchestrator:
@@ -132,6 +134,11 @@ def build_workflow(
             space = inputs.get(role, observation_space)
             return build_network(options, space, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
 
+        if has_memory(networks.resolve(options.type)) and not workflow_class.supports_memory:
+            raise UserError(
+                f"network.{role}.type={options.type}: this network has memory, and {config.algorithm.name} looks at one "
+                "observation at a time; choose another network, or an algorithm that takes it, such as ppo"
+            )
         members = [build(i) for i in range(copies[role])] if role in copies else []
         parts[role] = (Ensemble.of(members) if members else build()).to(device)
     workflow = workflow_class()

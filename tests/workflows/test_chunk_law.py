@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from etude.components.networks.recurrent import GRUConfig, LSTMConfig
+from etude.components.networks.transformer import TransformerConfig
 from etude.config.schema import Config
 from etude.orchestration.orchestrator import Orchestrator
 from etude.workflows.base import HookResult, Phase
@@ -18,7 +21,16 @@ PPO_RUNS: dict[str, dict[str, Any]] = {
     "Pendulum-v1": {"env": {"normalize_observations": "rolling", "normalize_rewards": True}},
     "Blackjack-v1": {"target_kl": 0.001},
 }
+MEMORIES: dict[str, Any] = {
+    "gru": GRUConfig(hidden_dims=(8,), memory_size=8, memory_layers=2),
+    "lstm": LSTMConfig(hidden_dims=(8,), memory_size=8),
+    "transformer": TransformerConfig(window=5, width=8, heads=2),
+}
 CONFIGS: dict[str, Config] = {
+    **{
+        f"ppo {name}": replace(ppo_config("CartPole-v1"), network={"actor": network, "critic": network})
+        for name, network in MEMORIES.items()
+    },
     **{f"ppo {name}": ppo_config(name, **options) for name, options in PPO_RUNS.items()},
     **{f"random {name}": random_config(name) for name in ("CartPole-v1", "Pendulum-v1", "Taxi-v4")},
 }

@@ -128,6 +128,9 @@ class Workflow(ABC):
     default_num_envs: ClassVar[int | None] = None
     """How many copies of an environment it learns from unless the user or a preset says otherwise."""
 
+    supports_memory: ClassVar[bool] = False
+    """Whether its networks may have memory: it carries their state while acting and learns from sequences."""
+
     def __init__(self) -> None:
         self.metrics = MetricSums()
         self._hyper: dict[str, Tensor] = {}
@@ -154,6 +157,11 @@ class Workflow(ABC):
     def gradient_steps(cls, config: Config) -> int:
         """Return how many gradient steps the whole run takes, to judge whether compiling pays; 0 if it can't compile."""
         return 0
+
+    @classmethod
+    def remarks(cls, config: Config) -> list[str]:
+        """Return what a user would want to know about settings that do less than they say."""
+        return []
 
     @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:

@@ -29,6 +29,11 @@ class Collector:
         self._is_first: Tensor | None = None
         self._restarts = 0
 
+    @property
+    def actor_state(self) -> State:
+        """What the actor carries into its next step."""
+        return self._state
+
     def start(self, initial_state: Callable[[int], State]) -> None:
         """Begin the first episodes."""
         count = self.environment.num_envs
@@ -90,7 +95,7 @@ class Collector:
             return "this environment's state can't be brought back: new episodes begin, unlike in a run never stopped"
         self._observation = map_observation(self._to_environment, state["observation"])
         self._is_first = self._to_environment(state["is_first"])
-        self._state = state["state"]
+        self._state = _moved(state["state"], self._device)
         return None
 
     def _continue_environment(self, saved: dict[str, Any]) -> bool:
@@ -111,6 +116,12 @@ class Collector:
 
     def _to_environment(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.environment.device, copy=True)
+
+
+def _moved(state: State, device: torch.device) -> State:
+    if isinstance(state, dict):
+        return {key: _moved(value, device) for key, value in state.items()}
+    return state.to(device) if isinstance(state, Tensor) else state
 
 
 def _unchanged(tensor: Tensor) -> Tensor:

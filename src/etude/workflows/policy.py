@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 
 from etude.components.distributions import ActionHead
 from etude.components.networks.encoder import ACTION_MASK
+from etude.components.networks.memory import has_memory
 from etude.components.networks.mlp import HostMLP
 from etude.components.normalizers import ObservationNormalizer
 from etude.environments.vector import Observation
@@ -73,9 +74,10 @@ class WorkflowPolicy(Policy):
 
 
 class ActorPolicy(Policy):
-    """Normalise, one network pass, a distribution, and its sample as an environment action."""
+    """Normalise, one network pass, a distribution, and its sample as an environment action.
 
-    exportable = True
+    The state is what an actor with memory remembers; None for any other.
+    """
 
     def __init__(
         self,
@@ -86,12 +88,22 @@ class ActorPolicy(Policy):
     ) -> None:
         self.parts = nn.ModuleDict({"normalizer": normalizer, "actor": actor, "head": head})
         self._normalizer, self._actor, self._head = normalizer, actor, head
+        self._remembers = has_memory(actor)
+        self.exportable = not self._remembers
         self._forward = (observation_space and HostMLP.of(actor, observation_space)) or actor
+
+    def initial_state(self, n: int) -> State:
+        """Return the actor's memory at the start of n episodes, if it has any."""
+        return self._actor.initial_state(n) if self._remembers else None  # type: ignore[operator] # has_memory says that it can be called
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Return the environment action; extras hold the raw sample and its log-probability."""
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
-        distribution = self._head(self._forward(self._normalizer(observation)), mask)
+        if self._remembers:
+            outputs, state = self._actor(self._normalizer(observation), state, is_first)
+        else:
+            outputs = self._forward(self._normalizer(observation))
+        distribution = self._head(outputs, mask)
         sample = distribution.mode() if mode == "mode" else distribution.sample(generator)
         extras = {"sample": sample, "log_prob": distribution.log_prob(sample)}
         return ActResult(self._head.to_environment(sample), state, extras)

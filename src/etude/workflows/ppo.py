@@ -5,13 +5,13 @@ One cycle is `collect` (rollout_steps vector steps) and `update` (epochs × mini
     rollout ─→ normalisers ─→ values, advantages ─→ for each minibatch: ratio, clip, loss, clipped gradient step
 
 Nothing in an update asks the host for a number: metrics stay on the device, a stop on KL skips the remaining steps there,
-and the learning rate is a tensor.
+and the learning rate is a tensor. Networks with memory learn from whole rollouts: see ppo_memory.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -24,6 +24,7 @@ from etude.buffers.rollout import RolloutBuffer, flatten, minibatches
 from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.gradient_step import GradientStep
 from etude.components.networks.encoder import ACTION_MASK
+from etude.components.networks.memory import has_memory
 from etude.components.normalizers import ObservationNormalizer, RewardNormalizer
 from etude.components.optimizers import build_optimizer
 from etude.components.returns import generalized_advantages
@@ -43,6 +44,15 @@ from etude.environments.vector import Observation
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 from etude.workflows.policy import ActorPolicy, Policy
+from etude.workflows.ppo_memory import (
+    RolloutMemory,
+    as_sequences,
+    batch_problems,
+    outputs_of_rows,
+    outputs_of_sequences,
+    remembers,
+    runs_eagerly,
+)
 
 ADAPTIVE_RATE_RANGE = (1e-5, 1e-2)
 
@@ -60,7 +70,8 @@ class PPOConfig:
     rollout_steps: PositiveInt = 2048
     """Vector steps per rollout. Longer sees further into an episode and updates less often."""
     batch_size: Annotated[float, Bounds(low=0, high=1, low_open=True)] | PositiveInt = 64
-    """Transitions per gradient step; up to 1 it is a fraction of the rollout (1 is all of it). Must divide the rollout."""
+    """Transitions per gradient step; up to 1 it is a fraction of the rollout (1 is all of it). Must divide the rollout. With
+    memory: whole rollouts of some of the environments, so a multiple of rollout_steps."""
     epochs: PositiveInt = 10
     """Passes over each rollout. More squeezes more out of it and drifts further from the data."""
     gamma: UnitInterval = 0.99
@@ -106,7 +117,9 @@ class PPOConfig:
         batch = self.minibatch_size(config.environment.num_envs)
         if batch == 1 and self.normalize_advantages == "batch":
             yield f"algorithm.batch_size={self.batch_size}: advantages can't be normalised over one transition"
-        if rollout % batch:
+        if remembers(config):
+            yield from batch_problems(config, batch)
+        elif rollout % batch:
             near = max(size for size in range(1, min(batch, rollout) + 1) if rollout % size == 0)
             parts = f"{config.environment.num_envs} environments × {self.rollout_steps} steps = {rollout}"
             yield f"algorithm.batch_size={self.batch_size}: {batch} does not divide the rollout ({parts}); {near} does"
@@ -119,6 +132,7 @@ class PPO(Workflow):
     actor: nn.Module
     critic: nn.Module
     needs: ClassVar = {"actor": ("forward",), "critic": ("forward",)}
+    supports_memory: ClassVar[bool] = True
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -133,11 +147,19 @@ class PPO(Workflow):
 
     @classmethod
     def gradient_steps(cls, config: Config) -> int:
-        """Return rollouts × epochs × minibatches."""
+        """Return rollouts × epochs × minibatches; 0 where memory is not to be compiled."""
+        if runs_eagerly(config):
+            return 0
         settings, num_envs = config.algorithm, config.environment.num_envs
         rollout = settings.rollout_size(num_envs)
         per_rollout = settings.epochs * max(1, rollout // settings.minibatch_size(num_envs))
         return config.training.total_steps // rollout * per_rollout
+
+    @classmethod
+    def remarks(cls, config: Config) -> list[str]:
+        """Say that recurrent networks are not compiled, where that was asked for."""
+        names = runs_eagerly(config) if config.experiment.compile == "on" else []
+        return [f"experiment.compile=on is ignored: {' and '.join(names)} can't be compiled or captured"] if names else []
 
     @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
@@ -171,15 +193,22 @@ class PPO(Workflow):
         self.optimizer = build_optimizer(settings.optimizer, groups)
         self._stopped = torch.zeros((), device=context.device)
         hyper = {name: self.scheduled(name) for name in ("clip_range", "value_coef", "entropy_coef")}
+        roles = {"actor": self.actor, "critic": self.critic}
+        self._memory = RolloutMemory(roles, context.num_envs) if any(map(has_memory, roles.values())) else None
+        evaluate = outputs_of_rows if self._memory is None else outputs_of_sequences
         self._step = GradientStep(
-            Objective(self.actor, self.critic, self.head, settings, hyper),
+            Objective(self.actor, self.critic, self.head, settings, hyper, evaluate),
             self.optimizer,
             max_grad_norm=settings.max_grad_norm,
             decide=self._note_divergence if settings.target_kl or settings.adaptive_kl else None,
             skip=self._stopped if settings.target_kl is not None else None,
             skip_non_finite=context.config.training.on_nan == "skip",
-            mode=context.mode,
+            mode="eager" if runs_eagerly(context.config) else context.mode,
         )
+
+    def initial_state(self, n: int) -> State:
+        """Return the actor's memory at the start of n episodes."""
+        return self._policy.initial_state(n)
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Act as the policy does."""
@@ -194,6 +223,13 @@ class PPO(Workflow):
         """Return the critic's value of raw observations (N, ...)."""
         return self.critic(self.normalizer(observation)).squeeze(-1)
 
+    def collect(self, phase: Phase, count: int) -> HookResult:
+        """Take `count` vector steps into the phase's buffer, noting what the actor remembers when a rollout begins."""
+        collector = self.context.collector
+        if self._memory is not None and collector is not None and self.buffer(phase).size == 0:
+            self._memory.begin(collector.actor_state)
+        return super().collect(phase, count)
+
     def update(self, phase: Phase, count: int) -> HookResult:
         """Learn from the rollout, once it is complete, and empty it."""
         buffer = self.buffer(phase)
@@ -203,6 +239,8 @@ class PPO(Workflow):
         self.set_schedules(phase)
         size, batch_size = buffer.size, self.settings.minibatch_size(self.context.num_envs)
         batch = self._prepare(buffer.columns)
+        if self._memory is not None:  # a row is an environment's whole rollout
+            size, batch_size = size // buffer.steps, batch_size // buffer.steps
         self._stopped.zero_()
         order = torch.stack([*minibatches(size, batch_size, self.settings.epochs, self.context.streams["minibatch"])])
         for indices in order.split(math.gcd(len(order), self._step.steps_per_call)):
@@ -210,12 +248,14 @@ class PPO(Workflow):
                 for row in self._step(batch, indices):
                     self.metrics.add_row(row, self._step.keys)
         self.metrics.add(self._rollout_metrics(batch), group="rollout")
+        if self._memory is not None:
+            self._memory.go_on()
         buffer.clear()
         return HookResult(updates=len(order))
 
     @torch.no_grad()
     def _prepare(self, columns: Mapping[str, Any]) -> Batch:
-        """From a raw rollout (T, N, ...) to flat rows (N·T, ...) with values and advantages."""
+        """From a raw rollout (T, N, ...) to rows with values and advantages: flat (N·T, ...), or with memory (N, T, ...)."""
         terminated, ended = columns["terminated"], columns["terminated"] | columns["truncated"]
         ended[:-1] |= columns["is_first"][1:]  # a resume that had to begin new episodes amid the rollout ends the old ones too
         flat = flatten(columns)
@@ -225,16 +265,23 @@ class PPO(Workflow):
             self.reward_normalizer.update(rewards, ended)
             rewards = self.reward_normalizer(rewards)
         observation = self.normalizer(flat["observation"])
-        values = self._by_time(self.critic(observation), rewards)
         # final_observation is where each transition led: the next row's observation, or what an ended episode ended in.
-        next_values = self._by_time(self.critic(self.normalizer(flat["final_observation"])), rewards)
+        final_observation = self.normalizer(flat["final_observation"])
+        if self._memory is not None and has_memory(self.critic):
+            values, next_values = self._memory.values(self.critic, observation, final_observation, columns["is_first"])
+        else:
+            values = self._by_time(self.critic(observation), rewards)
+            next_values = self._by_time(self.critic(final_observation), rewards)
         advantages = generalized_advantages(
             rewards, values, next_values, terminated, ended, self.settings.gamma, self.settings.gae_lambda
         )
         rows = flatten({"values": values, "advantages": advantages, "returns": advantages + values})
         if self.settings.normalize_advantages == "rollout":
             rows["advantages"] = _standardize(rows["advantages"])
-        return {"observation": observation, "sample": flat["sample"], "log_prob": flat["log_prob"], **rows}
+        batch = {"observation": observation, "sample": flat["sample"], "log_prob": flat["log_prob"], **rows}
+        if self._memory is None:
+            return batch
+        return {**as_sequences({**batch, "is_first": flat["is_first"]}, rewards.shape[1]), **self._memory.rows()}
 
     def learn(self, batch: Batch) -> Metrics:
         """Take one gradient step on a minibatch."""
@@ -283,17 +330,23 @@ class Objective(nn.Module):
     """The loss of a minibatch: clipped surrogate, value error and entropy bonus."""
 
     def __init__(
-        self, actor: nn.Module, critic: nn.Module, head: nn.Module, settings: PPOConfig, hyper: Mapping[str, Tensor]
+        self,
+        actor: nn.Module,
+        critic: nn.Module,
+        head: nn.Module,
+        settings: PPOConfig,
+        hyper: Mapping[str, Tensor],
+        evaluate: Callable[[nn.Module, Batch, str], Tensor],
     ) -> None:
         super().__init__()
         self.actor, self.critic, self.head = actor, critic, head
-        self.settings, self.hyper = settings, dict(hyper)
+        self.settings, self.hyper, self._evaluate = settings, dict(hyper), evaluate
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss and what to log of it."""
         settings, clip = self.settings, self.hyper["clip_range"]
         mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
-        distribution = self.head(self.actor(batch["observation"]), mask)
+        distribution = self.head(self._evaluate(self.actor, batch, "actor"), mask)
         advantages = batch["advantages"]
         if settings.normalize_advantages == "batch":
             advantages = _standardize(advantages)
@@ -302,7 +355,7 @@ class Objective(nn.Module):
         ratio = log_ratio.exp()
         policy_loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
 
-        values = self.critic(batch["observation"]).squeeze(-1)
+        values = self._evaluate(self.critic, batch, "critic").squeeze(-1)
         errors = (values - batch["returns"]).square()
         if settings.clip_value_loss is not None:
             near = batch["values"] + (values - batch["values"]).clamp(-settings.clip_value_loss, settings.clip_value_loss)

@@ -1,0 +1,131 @@
+"""PPO for networks with memory: whole rollouts as rows, and a state for the first step of each.
+
+    start ──→ step 0 ──→ step 1 ──→ … ──→ step T-1 ──→ start of the next rollout
+    (stored)     │ is_first: forget before looking
+                 └─→ final_observation, seen with the memory that the step left: what a time limit is bootstrapped with
+
+A minibatch is some environments' whole rollouts, so gradients flow through all T steps, and no further back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from etude.buffers.base import Batch
+from etude.components.networks.memory import at, has_memory, map_memory
+from etude.config.registry import networks
+from etude.config.schema import Config
+from etude.environments.vector import Observation, map_observation
+
+
+class RolloutMemory:
+    """What each network that remembers had in mind when the rollout at hand began."""
+
+    def __init__(self, roles: Mapping[str, nn.Module], num_envs: int) -> None:
+        self.start: dict[str, Any] = {
+            role: network.initial_state(num_envs)  # type: ignore[operator] # has_memory says that it can be called
+            for role, network in roles.items()
+            if has_memory(network)
+        }
+        self.after: dict[str, Any] = {}
+        """What follows the rollout at hand, of the roles that don't act and are brought along by learning."""
+
+    def begin(self, actor_state: Any) -> None:
+        """Keep what the actor has in mind before the first step of a rollout."""
+        if "actor" in self.start:
+            self.start["actor"] = map_memory(torch.clone, actor_state)
+
+    def values(
+        self, critic: nn.Module, observation: Observation, final_observation: Observation, is_first: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Value each step with the memory of that step, and where it led. Observations (N·T, ...), the rest (T, N)"""
+
+        def by_time(value: Tensor) -> Tensor:
+            return value.unflatten(0, (is_first.shape[1], -1)).transpose(0, 1)
+
+        seen, led_to = (map_observation(by_time, each) for each in (observation, final_observation))
+        values, next_values, state = [], [], self.start["critic"]
+        never = torch.zeros_like(is_first[0])
+        for t, first in enumerate(is_first):
+            value, state = critic(at(seen, t), state, first)
+            # With the memory after step t and before any reset: the next row may begin another episode with an empty one.
+            following, _ = critic(at(led_to, t), state, never)
+            values.append(value.squeeze(-1))
+            next_values.append(following.squeeze(-1))
+        self.after["critic"] = state
+        return torch.stack(values), torch.stack(next_values)
+
+    def go_on(self) -> None:
+        """The rollout is learnt from: the next one begins where it ended."""
+        self.start |= self.after
+        self.after = {}
+
+    def rows(self) -> dict[str, Any]:
+        """Return the states as columns of a batch: one row an environment."""
+        return {f"{role}_state": state for role, state in self.start.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states that the rollout began with."""
+        return dict(self.start)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Begin as the saved rollout did."""
+        _copy(self.start, state)
+
+
+def _copy(target: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    for key, value in target.items():
+        if isinstance(value, Mapping):
+            _copy(value, saved[key])
+        else:
+            value.copy_(saved[key])
+
+
+def outputs_of_rows(network: nn.Module, rows: Batch, role: str) -> Tensor:
+    """Return a network's outputs for rows that stand alone: (B, ...) → (B, outputs)."""
+    return network(rows["observation"])
+
+
+def outputs_of_sequences(network: nn.Module, rows: Batch, role: str) -> Tensor:
+    """Return a network's outputs for rows that are whole rollouts, from the stored state on: (n, T, ...) → (n, T, outputs)."""
+    by_time = map_observation(lambda value: value.transpose(0, 1), rows["observation"])
+    if not has_memory(network):
+        flat = network(map_observation(lambda value: value.flatten(0, 1), by_time))
+        return flat.unflatten(0, rows["is_first"].T.shape).transpose(0, 1)
+    outputs, _ = network.unroll(by_time, rows[f"{role}_state"], rows["is_first"].T)  # type: ignore[operator] # as above
+    return outputs.transpose(0, 1)
+
+
+def as_sequences(rows: Mapping[str, Any], num_envs: int) -> Batch:
+    """(N · T, ...) → (N, T, ...), where each environment's steps are together."""
+    return {
+        key: as_sequences(value, num_envs) if isinstance(value, Mapping) else value.unflatten(0, (num_envs, -1))
+        for key, value in rows.items()
+    }
+
+
+def remembers(config: Config) -> list[str]:
+    """Return the roles whose network has memory."""
+    return [role for role, options in config.network.items() if has_memory(networks.resolve(options.type))]
+
+
+def runs_eagerly(config: Config) -> list[str]:
+    """Return the networks, by name, that can be neither compiled nor captured because of how they remember."""
+    names = dict.fromkeys(config.network[role].type for role in remembers(config))
+    return [name for name in names if not getattr(networks.resolve(name), "capturable", False)]
+
+
+def batch_problems(config: Config, batch: int) -> Iterator[str]:
+    """Yield what is wrong with a batch that must be made of whole rollouts."""
+    steps, num_envs = config.algorithm.rollout_steps, config.environment.num_envs
+    allowed = [steps * count for count in range(1, num_envs + 1) if num_envs % count == 0]
+    if batch not in allowed:
+        near = next((size for size in allowed if size >= batch), allowed[-1])
+        yield (
+            f"algorithm.batch_size={config.algorithm.batch_size}: networks with memory learn from whole rollouts of {steps} "
+            f"steps, so it must be {steps} times a divisor of environment.num_envs={num_envs}; {near} is the next"
+        )

@@ -21,7 +21,8 @@ CONFIG = Config(
     algorithm=PPOConfig(rollout_steps=T),
 )
 
-OPTIONS: dict[str, dict[str, Any]] = {"replay": {"capacity": T * N + 1, "min_size": T * N}}
+SMALL = {"capacity": T * N + 1, "min_size": T * N}
+OPTIONS: dict[str, dict[str, Any]] = {"replay": SMALL, "prioritized": SMALL}
 
 
 def make(name: str) -> Buffer:

@@ -71,6 +71,9 @@ class Buffer(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Hold what was saved."""
 
+    def set_schedules(self, env_steps: int, total_steps: int) -> None:  # noqa: B027 # most have none
+        """Give settings that change over a run their value after so many environment steps; before each update."""
+
     def write_back(self, index: Tensor, generation: Tensor, **columns: Tensor) -> None:
         """Change columns of sampled rows (priorities, latents); rows overwritten since are left alone."""
         raise NotImplementedError(f"a {type(self).__name__} has no columns to write back")

@@ -163,27 +163,33 @@ class ReplayBuffer(Buffer):
 
         Besides: `discount`, what the value of `final_observation` counts; `index` and `generation`, for `write_back`.
         """
-        return self._batch(self._draw(n, generator), generator.device, columns)
+        return self._batch(self._draw(1, n, generator)[0], generator.device, columns)
 
     def sample_many(self, count: int, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
         """Return `count` batches at once, (count, n, ...): bit for bit what as many calls of `sample` would return."""
-        index = torch.stack([self._draw(n, generator) for _ in range(count)])
-        batch = self._batch(index.reshape(-1), generator.device, columns)
-        return map_columns(batch, lambda column: column.view(count, n, *column.shape[1:]))
+        return self._batch(self._draw(count, n, generator), generator.device, columns)
 
-    def _draw(self, n: int, generator: Generator) -> Tensor:
+    def _draw(self, count: int, n: int, generator: Generator) -> Tensor:
+        """Return which transitions make `count` batches: slot · N + environment. (count, n)"""
         if not self.size:
             raise IndexError(f"buffer '{self.name}' is empty: there is nothing to sample")
-        return torch.randint(self.size, (n,), generator=generator, device=generator.device)
+        # A call for each batch: on a GPU one call for all would draw other numbers than many.
+        draws = [torch.randint(self.size, (n,), generator=generator, device=generator.device) for _ in range(count)]
+        return torch.stack(draws).to(self.ring.device)
 
     def _batch(self, index: Tensor, device: torch.device, columns: Collection[str] | None) -> Batch:
-        """Return the transitions at `index` (n,): row · N + environment."""
-        ring = self.ring
-        index = index.to(ring.device)
+        """Return the transitions at `index` (..., n)."""
+        ring, flat = self.ring, index.reshape(-1)
         stored = ring.flat if columns is None else {key: ring.flat[key] for key in columns if key in ring.flat}
-        batch = self._one_step(stored, index) if self.n_step == 1 else self._several_steps(stored, index)
-        batch |= {"index": index, "generation": ring.generation(index)}
+        batch = self._one_step(stored, flat) if self.n_step == 1 else self._several_steps(stored, flat)
+        if index.ndim > 1:
+            batch = map_columns(batch, lambda column: column.view(*index.shape, *column.shape[1:]))
+        batch |= {"index": index, "generation": ring.generation(index), **self._weights(index)}
         return batch if ring.device == device else map_columns(batch, lambda column: column.to(device, non_blocking=True))
+
+    def _weights(self, index: Tensor) -> Batch:
+        """Return what a way of drawing adds to a batch."""
+        return {}
 
     def _one_step(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
         batch = take(stored, index)

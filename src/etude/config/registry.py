@@ -183,6 +183,10 @@ encoders = Registry(
 buffers = Registry(
     "buffer",
     {
+        "prioritized": (
+            "etude.buffers.prioritized:PrioritizedReplayBuffer",
+            "The last transitions, sampled in proportion to their priority",
+        ),
         "replay": ("etude.buffers.replay:ReplayBuffer", "The last transitions, sampled uniformly; n-step returns"),
         "rollout": ("etude.buffers.rollout:RolloutBuffer", "One on-policy rollout, time-major"),
     },

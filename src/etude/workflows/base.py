@@ -259,6 +259,8 @@ class Workflow(ABC):
         """Write the current value of every scheduled hyper-parameter in use: a pure function of the steps done."""
         for name, tensor in self._hyper.items():
             tensor.fill_(self._schedule(name).at(phase.env_steps, phase.total_steps))
+        for buffer in self.context.buffers.values():
+            buffer.set_schedules(phase.env_steps, phase.total_steps)
 
     def hyper_parameters(self) -> dict[str, float]:
         """Return the current value of each scheduled hyper-parameter, for the log."""

@@ -124,14 +124,15 @@ class Training:
                 raise
             finally:
                 orchestrator.close()
-                with alerts.about("run.json", f"`etude resume {run.id}` sets it right"):
-                    run.update_status(status=status, stop_reason=orchestrator.stop_reason)
                 with alerts.about("summary.json", "metrics.jsonl and the checkpoints have it all"):
                     run.write_summary(run_facts.summary(config, orchestrator, status))
+                with alerts.about("metrics.csv", "metrics.jsonl has the same rows"):
+                    if run.metrics_path.exists():
+                        write_csv(run.metrics_path, run.csv_path)
+                # The last word: whoever is killed before it is resumed, and writes the others anew.
+                with alerts.about("run.json", f"`etude resume {run.id}` sets it right"):
+                    run.update_status(status=status, stop_reason=orchestrator.stop_reason)
             group.flush()
-            with alerts.about("metrics.csv", "metrics.jsonl has the same rows"):
-                if run.metrics_path.exists():
-                    write_csv(run.metrics_path, run.csv_path)
             hint = bottleneck(orchestrator, assembly.execution_mode(config))
             if hint is not None:
                 console.message(hint)

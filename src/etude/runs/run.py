@@ -173,6 +173,7 @@ class Run(RunLayout):
         """Remove what a sitting that was killed left half-written; for the process that holds the run."""
         with brief_lock(self.path / ".record.lock"):
             remove_leftovers(self.path, "run.json", "summary.json", "resolved.yaml", "metrics.csv")
+        remove_leftovers(self.path / "provenance", "*.json")
         remove_leftovers(self.logs, "superseded.jsonl")
         remove_leftovers(self.videos, "steps-*.mp4")
 

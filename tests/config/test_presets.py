@@ -11,6 +11,7 @@ from etude.config.compose import compose, environment_presets, variants
 from etude.config.groups import preset_names
 from etude.config.validate import to_plain
 from etude.environments.make import make_environment
+from etude.environments.spaces import leaf_spaces
 from tests.config.conftest import Complaints, Write
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +34,8 @@ def test_every_preset_tells_the_truth_about_its_environment(name: str) -> None:
     environment = make_environment(config, num_envs=1)
     actions, observations = environment.single_action_space, environment.single_observation_space
     assert len(config.spec.action_labels) == int(getattr(actions, "n", 0) or actions.shape[0])  # type: ignore[index] # a box
-    assert len(config.spec.observation_labels) == (1 if hasattr(observations, "n") else observations.shape[0])  # type: ignore[index]
+    parts = leaf_spaces(observations).values()
+    assert len(config.spec.observation_labels) == sum(1 if hasattr(part, "n") else part.shape[0] for part in parts)  # type: ignore[index]
     environment.close()
 
 

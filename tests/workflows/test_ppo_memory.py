@@ -215,7 +215,7 @@ def test_compiling_what_cannot_be_compiled_is_said_and_left() -> None:
     words = ["network.actor=gru", "network.critic=lstm", "experiment.device=cpu"]
     asked = assembly.resolve(compose("CartPole-v1:ppo", words=[*words, "experiment.compile=on"]).config)
     (note,) = assembly.remarks(asked)
-    assert note == "experiment.compile=on is ignored: gru and lstm can't be compiled or captured"
+    assert note == "experiment.compile=on is ignored: networks with memory (gru, lstm) are neither compiled nor captured"
     left_alone = assembly.resolve(compose("CartPole-v1:ppo", words=[*words, "training.total_steps=100_000_000"]).config)
     assert assembly.remarks(left_alone) == []
     assert left_alone.experiment.compile == "off"

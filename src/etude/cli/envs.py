@@ -25,6 +25,7 @@ def envs(
     """
     import gymnasium
 
+    import etude.environments.small  # noqa: F401 # registers its tasks
     from etude.config.compose import environment_presets, variants
 
     def wanted(name: str) -> bool:

@@ -13,7 +13,7 @@ import gymnasium
 from gymnasium import error
 
 from etude.config.schema import EnvironmentConfig
-from etude.environments import classic
+from etude.environments import classic, small
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.vector import VectorEnvironment
 from etude.errors import EtudeError, UserError, did_you_mean
@@ -54,6 +54,11 @@ def _make_native(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment 
     """Return many copies in one call, where a task has such a class and it knows the arguments given."""
     if config.id in classic.TASKS and not config.kwargs:
         return classic.TASKS[config.id](config.id, num_envs, max_episode_steps=config.max_episode_steps)
+    if config.id in small.NATIVE and not (config.id == small.NO_VELOCITY and config.kwargs):
+        try:
+            return small.make_native(config.id, num_envs, config.kwargs, config.max_episode_steps)
+        except (TypeError, ValueError) as problem:
+            raise UserError(f"environment.kwargs={config.kwargs}: {config.id} {_complaint(problem)}") from problem
     if config.id in MUJOCO_TASKS and importlib.util.find_spec("mujoco") is not None:
         from etude.environments.mujoco_tasks import TASKS
 

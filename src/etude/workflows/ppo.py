@@ -51,7 +51,6 @@ from etude.workflows.ppo_memory import (
     outputs_of_rows,
     outputs_of_sequences,
     remembers,
-    runs_eagerly,
 )
 
 ADAPTIVE_RATE_RANGE = (1e-5, 1e-2)
@@ -148,7 +147,7 @@ class PPO(Workflow):
     @classmethod
     def gradient_steps(cls, config: Config) -> int:
         """Return rollouts × epochs × minibatches; 0 where memory is not to be compiled."""
-        if runs_eagerly(config):
+        if remembers(config):
             return 0
         settings, num_envs = config.algorithm, config.environment.num_envs
         rollout = settings.rollout_size(num_envs)
@@ -157,9 +156,13 @@ class PPO(Workflow):
 
     @classmethod
     def remarks(cls, config: Config) -> list[str]:
-        """Say that recurrent networks are not compiled, where that was asked for."""
-        names = runs_eagerly(config) if config.experiment.compile == "on" else []
-        return [f"experiment.compile=on is ignored: {' and '.join(names)} can't be compiled or captured"] if names else []
+        """Say that networks with memory are not compiled, where that was asked for."""
+        names = dict.fromkeys(config.network[role].type for role in remembers(config))
+        if not names or config.experiment.compile != "on":
+            return []
+        return [
+            f"experiment.compile=on is ignored: networks with memory ({', '.join(names)}) are neither compiled nor captured"
+        ]
 
     @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
@@ -203,7 +206,7 @@ class PPO(Workflow):
             decide=self._note_divergence if settings.target_kl or settings.adaptive_kl else None,
             skip=self._stopped if settings.target_kl is not None else None,
             skip_non_finite=context.config.training.on_nan == "skip",
-            mode="eager" if runs_eagerly(context.config) else context.mode,
+            mode=context.mode if self._memory is None else "eager",
         )
 
     def initial_state(self, n: int) -> State:

@@ -113,12 +113,6 @@ def remembers(config: Config) -> list[str]:
     return [role for role, options in config.network.items() if has_memory(networks.resolve(options.type))]
 
 
-def runs_eagerly(config: Config) -> list[str]:
-    """Return the networks, by name, that can be neither compiled nor captured because of how they remember."""
-    names = dict.fromkeys(config.network[role].type for role in remembers(config))
-    return [name for name in names if not getattr(networks.resolve(name), "capturable", False)]
-
-
 def batch_problems(config: Config, batch: int) -> Iterator[str]:
     """Yield what is wrong with a batch that must be made of whole rollouts."""
     steps, num_envs = config.algorithm.rollout_steps, config.environment.num_envs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +21,6 @@ class MemoryNetwork(nn.Module, ABC):
     A sequence is the same as its steps one after another; where `is_first` says that an episode begins, everything before is
     forgotten before the observation is looked at.
     """
-
-    capturable: ClassVar[bool] = False
-    """Whether `unroll` never asks the host for a value, so that it can be compiled or recorded into a CUDA graph."""
 
     @abstractmethod
     def initial_state(self, n: int) -> Memory:

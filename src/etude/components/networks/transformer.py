@@ -13,7 +13,7 @@ episode at hand. Deeper layers see further back than one window, through what th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import gymnasium
 import torch
@@ -54,7 +54,6 @@ class Transformer(MemoryNetwork):
     """An observation, and what came before it in the episode, to `output_size` numbers."""
 
     Config = TransformerConfig
-    capturable: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from etude.buffers.base import Batch
 from etude.buffers.replay import ReplayBuffer
-from etude.components.update_step import UpdateStep
+from etude.components.update_step import PER_ROW, UpdateStep
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -113,6 +113,7 @@ class OffPolicy(Workflow):
         if not buffer.ready:
             return HookResult()
         self.set_schedules(phase)
+        buffer.set_schedules(phase.env_steps, phase.total_steps)
         streams, batch_size = self.context.streams, self.context.config.algorithm.batch_size
         for steps in self._calls(count):
             batch = buffer.sample_many(steps, batch_size, streams["buffer"])
@@ -136,10 +137,10 @@ class OffPolicy(Workflow):
 
     def learn(self, batch: Batch) -> Metrics:
         """Take one gradient step on a batch."""
-        rows = {key: batch[key] for key in self.columns} | {
+        rows = {key: batch[key] for key in (*self.columns, "weight") if key in batch} | {
             name: column[0] for name, column in self.noise(1, self.context.streams["noise"]).items()
         }
-        return {key: value for report in self._step.eager(rows) for key, value in report.items()}
+        return {key: value for report in self._step.eager(rows) for key, value in report.items() if key != PER_ROW}
 
     def _begin(self) -> None:
         """Make the update and its counter; the last act of `initialize`."""

@@ -1,0 +1,248 @@
+"""Deep Q-networks (Mnih et al. 2015) and what became of them.
+
+    target    y = r + γ Q'(s', a'),   a' the best action at s': of Q (double, van Hasselt et al. 2016) or of Q' itself
+    loss      Huber(Q(s, a) − y), times the importance weight where replay is prioritised (Schaul et al. 2016)
+    targets   every `target_every` updates:  Q' ← Q' + τ (Q − Q')
+
+With `distribution`, Q(s, a) is a distribution of returns in place of its mean, and the loss the distance to that of y
+(Bellemare et al. 2017; Dabney et al. 2018). With `dueling`, Q is a state's value plus what each action adds (Wang et al. 2016).
+Several rewards before bootstrapping, γⁿ and ends on the way are the replay buffer's business: `r` and `γ` come from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import gymnasium
+import torch
+from gymnasium import spaces
+from torch import Generator, Tensor, nn
+
+from etude.buffers.base import Batch
+from etude.buffers.prioritized import PrioritizedReplayBuffer
+from etude.buffers.replay import ReplayBuffer
+from etude.components.action_values import ActionValues, DuelingHead, allowed, of_action
+from etude.components.critics import Follow, target_of
+from etude.components.distributions import CategoricalHead, check_mask
+from etude.components.normalizers import ObservationNormalizer
+from etude.components.optimizers import build_optimizer
+from etude.components.update_step import PER_ROW, Stage, UpdateStep
+from etude.components.value_distributions import CategoricalValue, MeanValue, QuantileValue, ValueDistribution
+from etude.compute.random_streams import derive_seed
+from etude.config.constraints import Bounds, PositiveFloat, PositiveInt, PositiveSchedule, at_least, between
+from etude.config.schedules import Schedule
+from etude.config.schema import Config
+from etude.environments.vector import Observation
+from etude.errors import UserError
+from etude.workflows.base import ActResult, Context, Mode, State
+from etude.workflows.off_policy import OffPolicy, OffPolicyConfig
+from etude.workflows.policy import Policy
+from etude.workflows.q_policy import QPolicy
+
+TO_NEARLY_GREEDY = Schedule(1.0, 0.05, 0.0, 0.1)
+
+
+@dataclass(frozen=True)
+class DQNConfig(OffPolicyConfig):
+    """Deep Q-networks: double, dueling, prioritised, n-step and distributional."""
+
+    name: str = "dqn"
+    """The registered name of the algorithm."""
+    learning_rate: PositiveSchedule = Schedule.constant(5e-4)
+    """Step size. Higher learns faster and breaks sooner; lin_3e-4 lowers it to 0 over the run."""
+    batch_size: PositiveInt = 64
+    """Transitions per gradient step. More is steadier and slower."""
+    tau: Annotated[float, Bounds(low=0, high=1, low_open=True)] = 1.0
+    """How far the target network moves towards the trained one when it does; 1 copies it."""
+    target_every: PositiveInt = 250
+    """Gradient steps (not environment steps) between moves of the target network. Fewer learns faster and is less stable;
+    with a tau of 0.005 or so, 1."""
+    epsilon: Annotated[Schedule, between(0, 1)] = TO_NEARLY_GREEDY
+    """Share of random actions while training data is gathered, by the environment steps done; from 1 down to 0.05 over the
+    first tenth of the run by default. Evaluations take none."""
+    double: bool = True
+    """Choose the next action by the trained network and value it by the target network; keeps values from creeping up."""
+    dueling: bool = False
+    """Split the network into two streams, for the state's value and for what each action adds to it."""
+    dueling_units: PositiveInt = 128
+    """Dueling: units of the hidden layer that each stream has of its own, after the network's."""
+    distribution: Literal["none", "categorical", "quantile"] = "none"
+    """Learn the mean return, a histogram of returns between v_min and v_max (C51), or quantiles of them (QR-DQN)."""
+    atoms: Annotated[int, at_least(2)] = 51
+    """Categorical: how many returns have a probability each."""
+    v_min: float = -10.0
+    """Categorical: the lowest return that can be told from lower ones."""
+    v_max: float = 10.0
+    """Categorical: the highest return that can be told from higher ones."""
+    quantiles: PositiveInt = 50
+    """Quantile: how many of them. More sees finer differences and costs time."""
+    max_grad_norm: PositiveFloat | None = 10.0
+    """Clip the gradient to this norm; null leaves it alone."""
+    train_every: PositiveInt = 4
+    """Vector steps between updates."""
+    reward_scale: PositiveFloat = 1.0
+    """Multiplies rewards, to bring values near 1 where the task's are far from it."""
+
+    def problems(self, config: Config) -> Iterator[str]:
+        """Yield what is wrong with these settings taken together."""
+        yield from super().problems(config)
+        if self.distribution == "categorical" and self.v_min >= self.v_max:
+            yield f"algorithm.v_max={self.v_max:g}: must be above algorithm.v_min={self.v_min:g}"
+
+
+class DQN(OffPolicy):
+    """Deep Q-networks."""
+
+    Config = DQNConfig
+    needs: ClassVar[Mapping[str, Sequence[str]]] = {"q": ["forward"]}
+    default_num_envs = 1
+    columns = ("observation", "action", "reward", "discount", "final_observation")
+    q: ActionValues
+
+    @classmethod
+    def default_networks(cls) -> dict[str, Any]:
+        """Two hidden layers of 256."""
+        return {"q": {"type": "mlp", "hidden_dims": [256, 256], "activation": "relu"}}
+
+    @classmethod
+    def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
+        """Discrete actions, masked or not."""
+        if not isinstance(action_space, spaces.Discrete):
+            kind = type(action_space).__name__
+            raise UserError(f"dqn values each of a few actions, so they must be Discrete, not {kind}; try sac or ppo")
+        check_mask(observation_space, CategoricalHead(action_space))
+
+    @classmethod
+    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+        """One output for each action, as many as its distribution has numbers; or the features of two streams."""
+        assert isinstance(action_space, spaces.Discrete)
+        settings = config.algorithm
+        outputs = int(action_space.n) * _distribution(settings).size
+        return {"q": 2 * settings.dueling_units if settings.dueling else outputs}
+
+    def initialize(self, context: Context) -> None:
+        """Build what surrounds the network: head, target, optimiser, policy."""
+        super().initialize(context)
+        self.settings: DQNConfig = context.config.algorithm
+        assert isinstance(context.action_space, spaces.Discrete)
+        self._actions = int(context.action_space.n)
+        distribution = _distribution(self.settings)
+        self.q = ActionValues(context.components.q, self._actions, distribution, self._dueling_head(distribution.size))
+        self.q.to(context.device)
+        self.target_q = target_of(self.q)
+        mode = context.config.environment.normalize_observations
+        self.normalizer = ObservationNormalizer(context.observation_space, mode).to(context.device)
+        self._policy = QPolicy(self.normalizer, self.q, context.observation_space)
+        rate = self.scheduled("learning_rate")
+        self.optimizer = build_optimizer(self.settings.optimizer, {"q": (list(self.q.parameters()), rate)})
+        self.scheduled("epsilon")  # for the log; acting reads the schedule itself, at every step
+        self._explored = torch.zeros((), dtype=torch.int64)  # environment steps, to know where on that schedule we are
+        self._begin()
+
+    def _dueling_head(self, size: int) -> DuelingHead | None:
+        if not self.settings.dueling:
+            return None
+        generator = torch.Generator().manual_seed(derive_seed(self.context.config.experiment.seed, "init", "dueling"))
+        return DuelingHead(self.settings.dueling_units, self._actions, size, generator)
+
+    def update_step(self) -> UpdateStep:
+        """One loss, then the target network when it is due."""
+        follow = Follow([self.q], [self.target_q], self.settings.tau)
+        return UpdateStep(
+            [Stage(QLoss(self), self.optimizer, self.settings.max_grad_norm, "q")],
+            after=follow,
+            after_every=self.settings.target_every,
+            changed_after=follow.tensors,
+            skip_non_finite=self.context.config.training.on_nan == "skip",
+            mode=self.context.mode,
+        )
+
+    # ---- acting ---------------------------------------------------------------------------------------------------------
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        """Take the best action; while exploring, any allowed one instead, in a share ε of the steps, and during the warm-up."""
+        if mode != "explore":
+            return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
+        epsilon = self._epsilon()
+        count = len(is_first)
+        self._explored += count * self._steps_per_decision
+        # As many numbers whatever they are used for, so that the stream does not depend on what was learnt.
+        noise = torch.rand((count, self._actions + 1), generator=generator, device=generator.device)
+        action = allowed(noise[:, 1:], observation).argmax(-1)
+        if epsilon < 1:
+            action = torch.where(noise[:, 0] < epsilon, action, self._policy.values(observation).argmax(-1))
+        return ActResult(action, state)
+
+    def _epsilon(self) -> float:
+        """The share of random actions at this very step, however many steps one call collects."""
+        if self.is_warming_up():
+            return 1.0
+        return self.settings.epsilon.at(int(self._explored), self.context.config.training.total_steps)
+
+    @property
+    def _steps_per_decision(self) -> int:
+        collector = self.context.collector
+        return 1 if collector is None else collector.environment.action_repeat
+
+    @torch.no_grad()
+    def values(self, observation: Observation) -> Tensor:
+        """Return the value of the best action in each observation (N,)."""
+        return self._policy.values(observation).amax(-1)
+
+    def policy(self) -> Policy:
+        """Normaliser and network: all that acting needs."""
+        return self._policy
+
+    # ---- prioritised replay -----------------------------------------------------------------------------------------------
+
+    def _calls(self, count: int) -> Iterator[int]:
+        """One update a call where replay is prioritised: the next batch is drawn by what this one has written back."""
+        prioritized = any(isinstance(buffer, PrioritizedReplayBuffer) for buffer in self.context.buffers.values())
+        yield from [1] * count if prioritized else super()._calls(count)
+
+    def learned(self, buffer: ReplayBuffer, batch: Batch) -> None:
+        """Tell the buffer how wrong each of the rows was."""
+        if isinstance(buffer, PrioritizedReplayBuffer):
+            errors = self._step.per_row["q"]
+            buffer.write_back(batch["index"].flatten(), batch["generation"].flatten(), priority=errors.flatten())
+
+
+class QLoss(nn.Module):
+    """How far the values of the actions taken are from their targets."""
+
+    def __init__(self, workflow: DQN) -> None:
+        super().__init__()
+        self.settings = workflow.settings
+        self.normalizer, self.q, self.target_q = workflow.normalizer, workflow.q, workflow.target_q
+
+    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss, what to log of it, and the error of each row."""
+        reward = self.settings.reward_scale * rows["reward"]
+        with torch.no_grad():
+            following = self.following(rows["final_observation"])
+        outputs = of_action(self.q(self.normalizer(rows["observation"])), rows["action"])  # (B, size)
+        losses, errors = self.q.distribution.errors(outputs, following, reward, rows["discount"])
+        weighted = losses * rows["weight"] if "weight" in rows else losses
+        values, next_values = self.q.values(outputs.detach()), self.q.values(following)
+        metrics = {
+            "train/q_mean": values.mean(),
+            "train/q_target_mean": (reward + rows["discount"] * next_values).mean(),
+            "train/q_error": errors.mean(),
+            PER_ROW: errors,
+        }
+        return weighted.mean(), metrics
+
+    def following(self, observation: Observation) -> Tensor:
+        """Return what the target network says of the best allowed action: (B, ...) → (B, size)."""
+        seen = self.normalizer(observation)
+        outputs = self.target_q(seen)
+        judged = self.q(seen) if self.settings.double else outputs
+        return of_action(outputs, allowed(self.q.values(judged), observation).argmax(-1))
+
+
+def _distribution(settings: DQNConfig) -> ValueDistribution:
+    if settings.distribution == "categorical":
+        return CategoricalValue(settings.atoms, settings.v_min, settings.v_max)
+    return QuantileValue(settings.quantiles) if settings.distribution == "quantile" else MeanValue()

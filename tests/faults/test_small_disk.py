@@ -102,6 +102,8 @@ def test_a_full_disk_can_be_looked_at_evaluated_and_locked(disk: Path, capsys: P
     said = capsys.readouterr()
     assert "return" in said.out + said.err
     assert "the result is not noted there: No space left on device" in said.err
+    assert run_command(["runs", "tag", str(run.path), "paper"]) == 1
+    assert_one_clear_line(capsys, "run.json can't be written: No space left on device")
     with exclusive_lock(run.path / ".lock", "the run"):
         pass
 
@@ -120,3 +122,20 @@ def test_a_disk_that_is_read_only_says_so_and_the_run_goes_on_when_it_is_not(dis
     assert _mount("-o", "remount,rw", str(disk)).returncode == 0
     assert resume(run) == 0
     assert_ends_as(whole, run)
+
+
+def test_a_verb_that_meets_a_full_disk_says_so_in_one_line(
+    disk: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from etude.cli import app
+
+    ballast = fill(disk, 0)
+
+    def write(*_: object, **__: object) -> None:
+        (disk / "result").write_bytes(bytes(8192))
+
+    monkeypatch.setattr(type(app), "__call__", write)
+    assert run_command(["runs", "list"]) == 1
+    assert_one_clear_line(capsys, "No space left on device; make room")
+    ballast.unlink()
+    monkeypatch.undo()

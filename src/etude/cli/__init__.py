@@ -49,6 +49,13 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 1
+    except OSError as error:
+        from etude.runs.disk_failure import disk_way_out, in_words
+
+        way_out = disk_way_out(error)
+        if way_out is None:
+            raise  # ours to fix: the traceback says where
+        return _fail(f"{in_words(error)}; {way_out}", 1)
 
 
 def _usage(error: CycloptsError, arguments: Sequence[str]) -> str:

@@ -86,6 +86,8 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
     streams = RandomStreams(experiment.seed, device)
     collector = Collector(environment, streams, device)
     stores = {name: buffers.resolve(o.type).build(o, config, name) for name, o in config.buffers.items()}
+    for store in stores.values():
+        store.bind(environment)
     workflow = build_workflow(
         config,
         environment.single_observation_space,

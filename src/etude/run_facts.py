@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from etude import assembly
@@ -46,6 +47,11 @@ def resolved_yaml(config: Config, orchestrator: Orchestrator) -> str:
     assert orchestrator.collector is not None
     environment = orchestrator.collector.environment
     facts = {"backend": type(environment).__name__, "mode": assembly.execution_mode(config), "snapshot": environment.snapshot}
+    stores = {
+        name: options if (capacity := orchestrator.buffers[name].reduced_to) is None else replace(options, capacity=capacity)
+        for name, options in config.buffers.items()
+    }
+    config = replace(config, buffers=stores)
     return to_yaml({**to_plain(config), "_resolved": facts})
 
 

@@ -188,6 +188,7 @@ def start(
         config = replace(config, experiment=replace(config.experiment, init_from=str(source.path.resolve())))
     orchestrator = assembly.build(config)
     notes = [*(f"read as: {note}" for note in composition.notes), *assembly.remarks(config)]
+    notes += [note for buffer in orchestrator.buffers.values() for note in buffer.notes()]
     facts = run_facts.facts(config)
     if source is not None:
         notes += initial_weights.take_over(orchestrator.workflow, source)

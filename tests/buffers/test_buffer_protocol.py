@@ -22,7 +22,11 @@ CONFIG = Config(
 )
 
 SMALL = {"capacity": T * N + 1, "min_size": T * N}
-OPTIONS: dict[str, dict[str, Any]] = {"replay": SMALL, "prioritized": SMALL}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "replay": SMALL,
+    "prioritized": SMALL,
+    "hindsight": {**SMALL, "ratio": 0.0},  # with others, rewards are not those that were written
+}
 
 
 def make(name: str) -> Buffer:

@@ -161,8 +161,8 @@ def test_priorities_come_back_exactly_and_the_tree_with_them(steps: int, tmp_pat
 @pytest.mark.parametrize("rows", [3, 30])
 def test_another_capacity_keeps_each_transitions_priority(rows: int) -> None:
     buffer = fill(make(rows=8, alpha=1.0, smallest_priority=1e-9), 13)
-    batch = buffer._batch(torch.arange(16), torch.device("cpu"), None)
-    buffer.write_back(batch["index"], batch["generation"], priority=batch["action"].double())
+    index = torch.arange(16)
+    buffer.write_back(index, buffer.ring.generation(index), priority=buffer.ring.flat["action"].double())
     loaded = make(rows=rows, alpha=1.0, smallest_priority=1e-9)
     loaded.load_state_dict(buffer.state_dict())
     marks = loaded.ring.flat["action"][: loaded.size]

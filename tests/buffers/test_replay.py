@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import Generator
 
+from etude import assembly, run_facts
 from etude.buffers import base, replay
 from etude.buffers.columns import leaves, map_columns
 from etude.buffers.replay import ReplayBuffer, ReplayConfig
+from etude.config.compose import compose
 from etude.config.schema import Config, EnvironmentConfig, ExperimentConfig
 from etude.errors import EtudeError, UserError
 from tests.buffers.transitions import transition
@@ -202,8 +204,24 @@ def test_a_buffer_that_does_not_fit_shrinks_and_says_so(
 
 def test_a_strict_buffer_that_does_not_fit_is_refused() -> None:
     buffer = build(Plain(), capacity=10**13, on_low_memory="strict")
-    with pytest.raises(EtudeError, match=r"buffer 'memory' needs [\d.]+ GiB and [\d.]+ GiB are free"):
+    with pytest.raises(UserError, match=r"buffers.memory.capacity=10000000000000: .* do not fit into the [\d.]+ GiB free"):
         buffer.add(transition(0, 4))
+
+
+def test_memory_is_looked_at_before_the_run_begins_and_what_it_decides_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["buffers.rollout.type=replay", "buffers.rollout.capacity=5000000"]
+    config = assembly.resolve(compose("CartPole-v1:random", words=words).config)
+    monkeypatch.setattr(replay, "free_memory", lambda device: 47 * 1_000_000)  # CartPole: 2 · 16 + 8 + 7 bytes
+    orchestrator = assembly.build(config)
+    reduced, expected = orchestrator.buffers["rollout"].notes()
+    assert reduced == (
+        "buffer 'rollout': 5,000,000 transitions of 47 bytes do not fit into the 44.8 MiB free; it holds 800,000"
+    )
+    assert expected == "buffer 'rollout': 800,000 transitions, about 35.9 MiB on cpu"
+    assert "capacity: 800000" in run_facts.resolved_yaml(config, orchestrator)
+    strict = assembly.resolve(compose("CartPole-v1:random", words=[*words, "buffers.rollout.on_low_memory=strict"]).config)
+    with pytest.raises(UserError, match="on_low_memory=shrink"):
+        assembly.build(strict)
 
 
 def test_what_memory_decided_once_holds_after_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
     @precondition(lambda self: self.history[0])
     def every_transition_is_what_the_lists_say(self) -> None:
         size = self.buffer.size
-        batch = self.buffer._batch(torch.arange(size), torch.device("cpu"), None)
+        batch = self.buffer._batch({"index": torch.arange(size)}, torch.device("cpu"), None)
         found = {
             int(batch["action"][k]): {
                 "action": int(batch["action"][k]),

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import torch
+from gymnasium import spaces
 from torch import Generator, Tensor
 
 from etude.buffers.columns import leaves, map_columns
@@ -32,6 +34,13 @@ class Buffer(ABC):
     def build(cls, options: Any, config: Config, name: str) -> Buffer:
         """Make the buffer that its own options and the run's config describe."""
 
+    def bind(self, environment: Any) -> None:  # noqa: B027 # most need to know nothing
+        """See the environment whose steps it will hold, before there are any; raise UserError if that can't work."""
+
+    def notes(self) -> list[str]:
+        """Return what a user would want to know before the run begins, a line each."""
+        return []
+
     @abstractmethod
     def add(self, row: Mapping[str, Any]) -> None:
         """Copy one vector step (N, ...) in."""
@@ -53,6 +62,11 @@ class Buffer(ABC):
     @abstractmethod
     def size(self) -> int:
         """How many transitions are held."""
+
+    @property
+    def reduced_to(self) -> int | None:
+        """The capacity, where memory made it smaller than asked; None if it is as asked."""
+        return None
 
     @property
     def room(self) -> int | None:
@@ -96,6 +110,26 @@ def allocate(row: Mapping[str, Any], leading: tuple[int, ...], name: str, device
 def bytes_per_transition(row: Mapping[str, Any]) -> int:
     """Return the memory that one environment's part of a row (N, ...) takes."""
     return sum(t[0].numel() * t.element_size() for t in leaves(row))
+
+
+def bytes_of_space(space: gymnasium.Space[Any]) -> int:
+    """Return about how much memory one value of a space takes as a tensor."""
+    if isinstance(space, spaces.Dict):
+        return sum(bytes_of_space(part) for part in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return sum(bytes_of_space(part) for part in space.spaces)
+    # Doubles become singles on their way in.
+    width = min(4, space.dtype.itemsize) if isinstance(space, spaces.Box) and space.dtype.kind == "f" else None
+    return math.prod(space.shape or ()) * (width or getattr(space.dtype, "itemsize", 8))
+
+
+def in_bytes(count: float) -> str:
+    """Return a number of bytes for people: `1.5 GiB`."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} bytes" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
 
 
 def say(text: str) -> None:

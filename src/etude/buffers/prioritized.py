@@ -82,18 +82,21 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self.tree.clear()
         self._ranked = self.ring.written
 
-    def _draw(self, count: int, n: int, generator: Generator) -> Tensor:
+    def _random(self, n: int, generator: Generator) -> dict[str, Tensor]:
         if not self.size:
             raise IndexError(f"buffer '{self.name}' is empty: there is nothing to sample")
-        self._rank_new_rows()
-        # One draw from each n-th of the total: the same odds, with less chance in it.
-        noise = [torch.rand(n, dtype=torch.float64, generator=generator, device=generator.device) for _ in range(count)]
-        strata = torch.arange(n, dtype=torch.float64, device=self.ring.device)
-        amount = (torch.stack(noise).to(self.ring.device) + strata) * (self.tree.total / n)
-        return self.tree.find(amount.reshape(-1)).view(count, n)
+        return {"share": torch.rand(n, dtype=torch.float64, generator=generator, device=generator.device)}
 
-    def _weights(self, index: Tensor) -> Batch:
-        value = self.tree.leaves[index]
+    def _index(self, random: Mapping[str, Tensor]) -> Tensor:
+        self._rank_new_rows()
+        share = random["share"].to(self.ring.device)
+        # One draw from each n-th of the total: the same odds, with less chance in it.
+        n = share.shape[-1]
+        amount = (share + torch.arange(n, dtype=torch.float64, device=share.device)) * (self.tree.total / n)
+        return self.tree.find(amount.reshape(-1)).view(share.shape)
+
+    def _more(self, batch: Batch, random: Mapping[str, Tensor]) -> Batch:
+        value = self.tree.leaves[batch["index"]]
         # (size · P)^-beta over its largest: size and total cancel.
         weight = (value.amin(-1, keepdim=True) / value).pow(self.beta)
         return {"weight": weight.to(torch.float32)}

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Generator, Tensor
 
-from etude.buffers.base import Batch, Buffer, bytes_per_transition, free_memory, say
+from etude.buffers.base import Batch, Buffer, bytes_of_space, bytes_per_transition, free_memory, in_bytes, say
 from etude.buffers.columns import leaves, map_columns, take
 from etude.buffers.n_step import look_ahead
 from etude.buffers.ring import Ring
@@ -70,6 +70,9 @@ class ReplayBuffer(Buffer):
         self.min_size, self.n_step, self.gamma = min_size, n_step, gamma
         self.ring = Ring(capacity // num_envs, name, torch.device(device))
         self._asked_rows = self.ring.rows
+        self._num_envs = num_envs
+        self._expected_bytes: int | None = None
+        self._notes: list[str] = []
         self._saver = RingState(self.ring)
 
     @classmethod
@@ -120,7 +123,12 @@ class ReplayBuffer(Buffer):
     @property
     def capacity(self) -> int:
         """How many transitions fit."""
-        return self.ring.rows * (self.ring.num_envs or 1)
+        return self.ring.rows * self._num_envs
+
+    @property
+    def reduced_to(self) -> int | None:
+        """The capacity, where memory made it smaller than asked."""
+        return None if self.ring.rows == self._asked_rows else self.capacity
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Copy one vector step (N, ...) in, over the oldest one if there is no room."""
@@ -129,18 +137,45 @@ class ReplayBuffer(Buffer):
             self._allocate(kept)
         self.ring.add(kept)
 
-    def _allocate(self, row: Mapping[str, Any]) -> None:
-        ring = self.ring
-        num_envs = len(next(leaves(row)))
-        each, free = bytes_per_transition(row), free_memory(ring.device)
-        if not self.strict and free is not None and each * num_envs * ring.rows > free:
-            asked, ring.rows = ring.rows, max(1, int(free * SHARE_OF_FREE_MEMORY) // (each * num_envs))
-            say(
-                f"buffer '{self.name}': {asked * num_envs:,} transitions of {each:,} bytes do not fit into the "
-                f"{free / 2**30:.1f} GiB free; it holds {ring.rows * num_envs:,}"
+    def bind(self, environment: Any) -> None:
+        """Look how much memory the task's transitions will take, so that what does not fit is known before the run begins."""
+        observation, action = environment.single_observation_space, environment.single_action_space
+        # Both ends of a transition, the action, the reward and three flags; what an algorithm adds is small.
+        self._expected_bytes = 2 * bytes_of_space(observation) + bytes_of_space(action) + 4 + 3
+        note = self._fit(self._expected_bytes, environment.num_envs)
+        self._notes = [note] if note else []
+
+    def notes(self) -> list[str]:
+        """Return how much memory it will take, and whether that made it smaller than asked."""
+        size = self.capacity
+        expected = f"buffer '{self.name}': {size:,} transitions"
+        if self._expected_bytes is not None:
+            expected += f", about {in_bytes(size * self._expected_bytes)} on {self.ring.device}"
+        return [*self._notes, expected]
+
+    def _fit(self, each: int, num_envs: int) -> str | None:
+        """Make the ring fit into free memory for transitions of so many bytes; returns what to tell the user about it."""
+        ring, free = self.ring, free_memory(self.ring.device)
+        asked = ring.rows * num_envs
+        if free is None or each * asked <= free:
+            return None
+        if self.strict:
+            raise UserError(
+                f"buffers.{self.name}.capacity={asked}: {asked:,} transitions of about {each:,} bytes do not fit into the "
+                f"{in_bytes(free)} free on {ring.device}; lower it, or set buffers.{self.name}.on_low_memory=shrink"
             )
-            self._check(ring.rows * num_envs, num_envs, self.min_size, self.name)
-        ring.allocate(row)
+        ring.rows = max(1, int(free * SHARE_OF_FREE_MEMORY) // (each * num_envs))
+        self._check(ring.rows * num_envs, num_envs, self.min_size, self.name)
+        return (
+            f"buffer '{self.name}': {asked:,} transitions of {each:,} bytes do not fit into the {in_bytes(free)} free; it "
+            f"holds {ring.rows * num_envs:,}"
+        )
+
+    def _allocate(self, row: Mapping[str, Any]) -> None:
+        note = self._fit(bytes_per_transition(row), len(next(leaves(row))))
+        if note:
+            say(note)
+        self.ring.allocate(row)
 
     @property
     def ready(self) -> bool:
@@ -163,32 +198,39 @@ class ReplayBuffer(Buffer):
 
         Besides: `discount`, what the value of `final_observation` counts; `index` and `generation`, for `write_back`.
         """
-        return self._batch(self._draw(1, n, generator)[0], generator.device, columns)
+        return self._batch(self._random(n, generator), generator.device, columns)
 
     def sample_many(self, count: int, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
         """Return `count` batches at once, (count, n, ...): bit for bit what as many calls of `sample` would return."""
-        return self._batch(self._draw(count, n, generator), generator.device, columns)
+        # The numbers of each batch are drawn by calls of its own: on a GPU one call for all would draw others.
+        draws = [self._random(n, generator) for _ in range(count)]
+        random = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
+        return self._batch(random, generator.device, columns)
 
-    def _draw(self, count: int, n: int, generator: Generator) -> Tensor:
-        """Return which transitions make `count` batches: slot · N + environment. (count, n)"""
+    def _random(self, n: int, generator: Generator) -> dict[str, Tensor]:
+        """Draw all the random numbers that one batch needs, (n,) each."""
         if not self.size:
             raise IndexError(f"buffer '{self.name}' is empty: there is nothing to sample")
-        # A call for each batch: on a GPU one call for all would draw other numbers than many.
-        draws = [torch.randint(self.size, (n,), generator=generator, device=generator.device) for _ in range(count)]
-        return torch.stack(draws).to(self.ring.device)
+        return {"index": torch.randint(self.size, (n,), generator=generator, device=generator.device)}
 
-    def _batch(self, index: Tensor, device: torch.device, columns: Collection[str] | None) -> Batch:
-        """Return the transitions at `index` (..., n)."""
-        ring, flat = self.ring, index.reshape(-1)
+    def _index(self, random: Mapping[str, Tensor]) -> Tensor:
+        """Return which transitions were drawn: slot · N + environment. (..., n)"""
+        return random["index"].to(self.ring.device)
+
+    def _batch(self, random: Mapping[str, Tensor], device: torch.device, columns: Collection[str] | None) -> Batch:
+        """Return the transitions that were drawn, (n, ...) or (count, n, ...)."""
+        ring, index = self.ring, self._index(random)
+        flat = index.reshape(-1)
         stored = ring.flat if columns is None else {key: ring.flat[key] for key in columns if key in ring.flat}
         batch = self._one_step(stored, flat) if self.n_step == 1 else self._several_steps(stored, flat)
         if index.ndim > 1:
             batch = map_columns(batch, lambda column: column.view(*index.shape, *column.shape[1:]))
-        batch |= {"index": index, "generation": ring.generation(index), **self._weights(index)}
+        batch |= {"index": index, "generation": ring.generation(index)}
+        batch |= self._more(batch, random)
         return batch if ring.device == device else map_columns(batch, lambda column: column.to(device, non_blocking=True))
 
-    def _weights(self, index: Tensor) -> Batch:
-        """Return what a way of drawing adds to a batch."""
+    def _more(self, batch: Batch, random: Mapping[str, Tensor]) -> Batch:
+        """Return what another way of replaying adds to a batch, or puts in the place of what is stored."""
         return {}
 
     def _one_step(self, stored: Mapping[str, Any], index: Tensor) -> Batch:

@@ -143,6 +143,7 @@ algorithms = Registry(
         ),
         "reinforce": ("etude.workflows.reinforce:Reinforce", "REINFORCE: a policy, whole episodes, no critic; any actions"),
         "sac": ("etude.workflows.sac:SAC", "Soft actor-critic with automatic temperature; continuous and discrete actions"),
+        "sql": ("etude.workflows.sql:SQL", "Soft Q-learning with a sampler of many modes; continuous actions"),
         "td3": (
             "etude.workflows.td3:TD3",
             "Twin delayed deterministic policy gradients, DDPG as settings of it; continuous actions",
@@ -183,6 +184,10 @@ encoders = Registry(
 buffers = Registry(
     "buffer",
     {
+        "hindsight": (
+            "etude.buffers.hindsight:HindsightBuffer",
+            "For tasks with goals: transitions as if what was reached had been the goal",
+        ),
         "prioritized": (
             "etude.buffers.prioritized:PrioritizedReplayBuffer",
             "The last transitions, sampled in proportion to their priority",

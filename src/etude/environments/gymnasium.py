@@ -14,6 +14,7 @@ from torch import Tensor
 
 from etude.compute.random_streams import derive_seed
 from etude.environments import snapshot
+from etude.environments.goals import goal_functions
 from etude.environments.replay import EpisodeLog, is_replayable, renew_world
 from etude.environments.spaces import action_spec, observation_specs
 from etude.environments.step_buffers import StepBuffers
@@ -36,6 +37,7 @@ class GymnasiumVector(VectorEnvironment):
         self.single_observation_space = first.observation_space
         self.single_action_space = first.action_space
         self.return_threshold = first.spec.reward_threshold if first.spec else None
+        self.compute_reward, self.compute_terminated = goal_functions(first)
         action_spec(first.action_space)  # refuses what no tensor can act in
         self._specs = observation_specs(first.observation_space)
         self._offset = _first_value(first.action_space)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
@@ -46,6 +46,10 @@ class VectorEnvironment(ABC):
     action_repeat: int = 1
     """Environment steps per decision (a wrapper's frame skip); a simulator's own substeps never count."""
     return_threshold: float | None = None
+    compute_reward: Callable[[Tensor, Tensor], Tensor] | None = None
+    """Tasks with goals: the reward (n,) of having achieved one goal (n, ...) when another was desired."""
+    compute_terminated: Callable[[Tensor, Tensor], Tensor] | None = None
+    """Tasks with goals: whether that ends an episode."""
 
     @abstractmethod
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:

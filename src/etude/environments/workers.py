@@ -37,6 +37,7 @@ import gymnasium
 import torch
 from torch import Tensor
 
+from etude.environments.goals import goal_functions, is_goal_space
 from etude.environments.gymnasium import complete_finals
 from etude.environments.step_buffers import StepBuffers
 from etude.environments.vector import Observation, Step, VectorEnvironment
@@ -77,6 +78,9 @@ class WorkerVector(VectorEnvironment):
                 self._ready.register(end, select.POLLIN)
             facts, *_ = self._ask([("build", *makers, worker.copies) for worker in crew.workers])
             self.single_observation_space, self.single_action_space, self.return_threshold = facts
+            if is_goal_space(self.single_observation_space):
+                # A copy of its own: whole batches are judged here, where they are learnt from.
+                self.compute_reward, self.compute_terminated = goal_functions(make())
             shared = SharedMemory(memory.fileno(), num_envs, self.single_observation_space, self.single_action_space)
             self._ask([("share", num_envs)] * count)
         self._action, self._buffers = shared.action, shared.buffers

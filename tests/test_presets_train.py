@@ -6,18 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from etude.config.compose import environment_presets, variants
+from etude.config.compose import compose, environment_presets, variants
+from etude.config.registry import algorithms
+from etude.workflows.off_policy import OffPolicy
 from tests.runs_compared import train
 
 SPECS = [f"{name}:{variant}" for name, preset in environment_presets().items() for variant in variants(preset)]
 BASELINES = [f"{name}:random" for name in environment_presets()]
 SHORT = ("algorithm.rollout_steps=16", "algorithm.batch_size=0.5", "algorithm.epochs=1")
+SHORT_OFF_POLICY = (
+    *("algorithm.learning_starts=8", "algorithm.batch_size=8", "algorithm.train_every=8", "algorithm.gradient_steps=1"),
+)
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_tuned_variant_trains(spec: str, tmp_path: Path) -> None:
     words = ("environment.num_envs=4", "training.total_steps=128", "evaluation.every_steps=0", "evaluation.episodes=1")
-    run = train(spec, tmp_path, *words, *(SHORT if spec.endswith("ppo") else ()))
+    learns_from_replay = issubclass(algorithms.resolve(compose(spec).config.algorithm.name), OffPolicy)
+    short = SHORT_OFF_POLICY if learns_from_replay else SHORT if spec.endswith("ppo") else ()
+    run = train(spec, tmp_path, *words, *short)
     assert run.summary["counters"]["updates"] == 4
 
 

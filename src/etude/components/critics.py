@@ -17,16 +17,26 @@ from etude.environments.vector import Observation
 ACTION = "action"
 
 
+def space_with(observation_space: gymnasium.Space[Any], name: str, space: gymnasium.Space[Any]) -> spaces.Dict:
+    """Return the space of observations that have one more part."""
+    parts = dict(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else {"observation": observation_space}
+    return spaces.Dict({**parts, name: space})
+
+
+def with_part(observation: Observation, name: str, value: Tensor) -> dict[str, Tensor]:
+    """Join an observation and one more part into what `space_with` describes."""
+    parts = observation if isinstance(observation, Mapping) else {"observation": observation}
+    return {**parts, name: value}
+
+
 def space_with_action(observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> spaces.Dict:
     """Return the space that a critic of observations and actions reads."""
-    parts = dict(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else {"observation": observation_space}
-    return spaces.Dict({**parts, ACTION: action_space})
+    return space_with(observation_space, ACTION, action_space)
 
 
 def with_action(observation: Observation, action: Tensor) -> dict[str, Tensor]:
     """Join an observation and an action into what `space_with_action` describes."""
-    parts = observation if isinstance(observation, Mapping) else {"observation": observation}
-    return {**parts, ACTION: action}
+    return with_part(observation, ACTION, action)
 
 
 class Ensemble(nn.Module):

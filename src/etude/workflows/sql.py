@@ -1,0 +1,276 @@
+"""Soft Q-learning (Haarnoja et al. 2017): learn the soft Q-function, and a network that draws actions from exp Q.
+
+    value     V(s') = log ∫ exp min Q'(s', a) da  ≈  logsumexp over uniform particles − log of how many + D log 2
+    critics   each Q towards  y = r + γ V(s')
+    sampler   a = tanh f(s, ξ),  ξ ~ N(0, I);  moved along the Stein variational gradient of  min Q(s, a) + Σ log(1 − a²)
+    targets   Q' ← Q' + τ (Q − Q'), once in `target_every` updates
+
+The sampler's actions have no density in closed form, and need none: two thirds of them may go left and a third right. Entropy
+counts as much as reward; scaling rewards up makes it count less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import gymnasium
+import torch
+from gymnasium import spaces
+from torch import Generator, Tensor, nn
+
+from etude.components.critics import Follow, space_with, space_with_action, target_of, with_action, with_part
+from etude.components.distributions import DeterministicHead, check_mask
+from etude.components.normalizers import ObservationNormalizer
+from etude.components.optimizers import build_optimizer
+from etude.components.stein import squash_correction, stein_direction
+from etude.components.update_step import Stage, UpdateStep
+from etude.config.constraints import Bounds, PositiveFloat, PositiveInt
+from etude.config.schema import Config
+from etude.environments.vector import Observation, map_observation
+from etude.errors import UserError
+from etude.workflows.base import ActResult, Context, Mode, State
+from etude.workflows.off_policy import OffPolicy, OffPolicyConfig, uniform_actions
+from etude.workflows.policy import Policy
+
+NOISE = "noise"
+
+
+@dataclass(frozen=True)
+class SQLConfig(OffPolicyConfig):
+    """Soft Q-learning."""
+
+    name: str = "sql"
+    """The registered name of the algorithm."""
+    reward_scale: PositiveFloat = 1.0
+    """Multiplies rewards. Higher seeks reward more and spreads less: one over it is the temperature."""
+    value_particles: PositiveInt = 16
+    """Uniform actions that a state's value is estimated from. More is steadier and slower."""
+    kernel_particles: PositiveInt = 16
+    """Actions of the sampler in each state that its direction is found with. More tells modes apart better, and is slower."""
+    kernel_update_ratio: Annotated[float, Bounds(low=0, high=1, low_open=True)] = 0.5
+    """The share of these that is moved; the others are where the density is looked at."""
+    target_every: PositiveInt = 1
+    """Updates between moves of the target critics. With tau=1 they are copied: every 1,000 updates in the paper."""
+    critics: PositiveInt = 2
+    """Action-value networks; the lowest of their values is believed."""
+
+    def moved_particles(self) -> int:
+        """Return how many of the kernel's particles are moved."""
+        return int(self.kernel_particles * self.kernel_update_ratio)
+
+    def problems(self, config: Config) -> Iterator[str]:
+        """Yield what is wrong with these settings taken together."""
+        yield from super().problems(config)
+        moved, particles = self.moved_particles(), self.kernel_particles
+        if moved < 1 or particles - moved < 2:
+            yield (
+                f"algorithm.kernel_update_ratio={self.kernel_update_ratio:g}: moves {moved} of "
+                f"algorithm.kernel_particles={particles} and keeps {particles - moved}; at least 1 must move and 2 stay"
+            )
+
+
+class SQL(OffPolicy):
+    """Soft Q-learning."""
+
+    Config = SQLConfig
+    needs: ClassVar[Mapping[str, Sequence[str]]] = {"sampler": ["forward"], "critic": ["forward"]}
+    evaluation_mode: ClassVar[Mode] = "sample"
+    sampler: nn.Module
+    critic: nn.Module
+
+    @classmethod
+    def default_networks(cls) -> dict[str, Any]:
+        """Two hidden layers of 128."""
+        network = {"type": "mlp", "hidden_dims": [128, 128]}
+        # A sampler without biases yet is odd in its noise with tanh: it begins with actions on both sides. With relu it may
+        # fold both halves of the noise onto one side, and never find a mode on the other.
+        return {"sampler": {**network, "activation": "tanh"}, "critic": {**network, "activation": "relu"}}
+
+    @classmethod
+    def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
+        """Bounded boxes."""
+        check_mask(observation_space, _head(action_space))
+
+    @classmethod
+    def input_spaces(
+        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, gymnasium.Space[Any]]:
+        """Critics read the action too, the sampler as many random numbers."""
+        shape = (math.prod(action_space.shape or ()),)
+        noise = spaces.Box(-math.inf, math.inf, shape)
+        return {
+            "critic": space_with_action(observation_space, spaces.Box(-1.0, 1.0, shape)),
+            "sampler": space_with(observation_space, NOISE, noise),
+        }
+
+    @classmethod
+    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+        """An action, and its value."""
+        return {"sampler": _head(action_space).size, "critic": 1}
+
+    @classmethod
+    def copies(cls, config: Config) -> dict[str, int]:
+        """Several critics."""
+        return {"critic": config.algorithm.critics}
+
+    def initialize(self, context: Context) -> None:
+        """Bind sampler and critics, and build what surrounds them."""
+        super().initialize(context)
+        self.settings: SQLConfig = context.config.algorithm
+        self.head = _head(context.action_space).to(context.device)
+        mode = context.config.environment.normalize_observations
+        self.normalizer = ObservationNormalizer(context.observation_space, mode).to(context.device)
+        self._policy = SamplerPolicy(self.normalizer, self.sampler, self.head)
+        self.target_critic = target_of(self.critic)
+        rate = self.scheduled("learning_rate")
+        self.sampler_optimizer, self.critic_optimizer = (
+            build_optimizer(self.settings.optimizer, {role: (getattr(self, role).parameters(), rate)})
+            for role in ("sampler", "critic")
+        )
+        self._begin()
+
+    def update_step(self) -> UpdateStep:
+        """Critics first, then the sampler against the new critics, then the targets when they are due."""
+        follow = Follow([self.critic], [self.target_critic], self.settings.tau)
+        clip = self.settings.max_grad_norm
+        return UpdateStep(
+            [
+                Stage(CriticLoss(self), self.critic_optimizer, clip, "critic"),
+                Stage(SamplerLoss(self), self.sampler_optimizer, clip, "sampler"),
+            ],
+            after=follow,
+            after_every=self.settings.target_every,
+            changed_after=follow.tensors,
+            skip_non_finite=self.context.config.training.on_nan == "skip",
+            mode=self.context.mode,
+        )
+
+    def noise(self, count: int, generator: Generator) -> dict[str, Tensor]:
+        """Uniform actions, the same for all rows of a batch, and the sampler's noise for each row."""
+        settings, size = self.settings, self.head.actions
+        drawn: dict[str, list[Tensor]] = {"particles": [], "noise": []}
+        # One update at a time, so that the numbers do not depend on how many are taken at once.
+        for _ in range(count):
+            particles = torch.empty(settings.value_particles, size, device=generator.device)
+            drawn["particles"].append(particles.uniform_(-1, 1, generator=generator))
+            noise = torch.empty(settings.batch_size, settings.kernel_particles, size, device=generator.device)
+            drawn["noise"].append(noise.normal_(generator=generator))
+        return {name: torch.stack(tensors) for name, tensors in drawn.items()}
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        """Draw an action; uniformly during the warm-up."""
+        space = self.context.action_space
+        assert isinstance(space, spaces.Box)
+        if mode == "explore" and self.is_warming_up():
+            sample = uniform_actions(space, observation, generator)
+            return ActResult(self.head.to_environment(sample), state, {"sample": sample})
+        return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
+
+    def policy(self) -> Policy:
+        """Normaliser, sampler and head: all that acting needs."""
+        return self._policy
+
+
+class SamplerPolicy(Policy):
+    """Actions as a network's answer to an observation and noise; its mode is the answer to no noise."""
+
+    def __init__(self, normalizer: ObservationNormalizer, sampler: nn.Module, head: DeterministicHead) -> None:
+        self.parts = nn.ModuleDict({"normalizer": normalizer, "sampler": sampler, "head": head})
+        self._normalizer, self._sampler, self._head = normalizer, sampler, head
+
+    @torch.no_grad()
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        """Return the environment action; extras hold it on a scale where the bounds are ±1."""
+        noise = torch.zeros(len(is_first), self._head.actions, device=is_first.device)
+        if mode != "mode":
+            noise.normal_(generator=generator)
+        sample = sampled(self._sampler, self._head, self._normalizer(observation), noise)
+        return ActResult(self._head.to_environment(sample), state, {"sample": sample})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return weights and statistics."""
+        return self.parts.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore weights and statistics."""
+        self.parts.load_state_dict(state)
+
+
+def sampled(sampler: nn.Module, head: DeterministicHead, observation: Observation, noise: Tensor) -> Tensor:
+    """Return the actions (N, D) in [-1, 1] that noise (N, D) leads to."""
+    return head(sampler(with_part(observation, NOISE, noise))).mode()
+
+
+def soft_value(values: Tensor, actions: int) -> Tensor:
+    """(..., P) values of uniform actions in [-1, 1]^actions → (...): log of the integral of their exponential.
+
+    The mean over particles times the volume 2^actions.
+    """
+    return values.logsumexp(-1) - math.log(values.shape[-1]) + actions * math.log(2)
+
+
+class _Loss(nn.Module):
+    """The networks a loss reads; which of them it changes is its optimiser's business."""
+
+    def __init__(self, workflow: SQL) -> None:
+        super().__init__()
+        self.settings = workflow.settings
+        self.normalizer, self.sampler, self.head = workflow.normalizer, workflow.sampler, workflow.head
+        self.critic, self.target_critic = workflow.critic, workflow.target_critic
+
+    def lowest(self, critic: nn.Module, observation: Observation, actions: Tensor) -> Tensor:
+        """Return the lowest critic's value of actions (B, P, D) in each of B observations: (B, P)."""
+        rows, particles, size = actions.shape
+        each = map_observation(lambda part: part.repeat_interleave(particles, 0), observation)
+        return critic(with_action(each, actions.reshape(-1, size))).squeeze(-1).amin(0).view(rows, particles)
+
+
+class CriticLoss(_Loss):
+    """Half the squared error of every critic, summed over them."""
+
+    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss and what to log of it."""
+        with torch.no_grad():
+            following = self.normalizer(rows["final_observation"])
+            particles = rows["particles"].expand(len(rows["reward"]), -1, -1)
+            next_value = soft_value(self.lowest(self.target_critic, following, particles), self.head.actions)
+            targets = self.settings.reward_scale * rows["reward"] + rows["discount"] * next_value
+        observation = self.normalizer(rows["observation"])
+        values = self.critic(with_action(observation, rows["sample"])).squeeze(-1)  # (E, B)
+        loss = 0.5 * (values - targets).square().mean(1).sum()
+        return loss, {"train/q_mean": values.detach().mean(), "train/q_target_mean": targets.mean()}
+
+
+class SamplerLoss(_Loss):
+    """A number whose gradient moves the sampler's actions along their Stein variational gradient."""
+
+    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss and what to log of it."""
+        observation, noise = self.normalizer(rows["observation"]), rows["noise"]
+        _, particles, size = noise.shape
+        each = map_observation(lambda part: part.repeat_interleave(particles, 0), observation)
+        actions = sampled(self.sampler, self.head, each, noise.reshape(-1, size)).view_as(noise)  # (B, K, D)
+        moved = self.settings.moved_particles()
+        fixed, updated = actions.split([particles - moved, moved], dim=1)
+        with torch.no_grad():
+            fixed = fixed.detach()
+            direction = stein_direction(fixed, updated.detach(), self.score(observation, fixed))
+        spread = actions.detach().std(1).mean()
+        return -(updated * direction).sum(-1).mean(), {"train/action_spread": spread}
+
+    def score(self, observation: Observation, actions: Tensor) -> Tensor:
+        """Return the gradient of the target's log-density at actions (B, K, D)."""
+
+        def log_density(at: Tensor) -> Tensor:
+            return (self.lowest(self.critic, observation, at) + squash_correction(at)).sum()
+
+        return torch.func.grad(log_density)(actions).detach()
+
+
+def _head(space: gymnasium.Space[Any]) -> DeterministicHead:
+    if isinstance(space, spaces.Box):
+        return DeterministicHead(space)
+    raise UserError(f"sql acts in Box spaces, not {type(space).__name__}; ppo and sac take discrete actions")

@@ -104,4 +104,4 @@ class QLearning(Workflow):
             error = reward + discount * self.table[there].amax() - self.table[here, action]
             self.table[here, action] += rate * error
             errors.append(error.abs())
-        return {"td_error": torch.stack(errors).mean(), "value_mean": self.table.mean()}
+        return {"td_error": torch.stack(errors).mean()}

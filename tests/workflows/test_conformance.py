@@ -1,0 +1,282 @@
+"""Every algorithm that comes with Etude passes every check; and the checks can fail."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from etude.config.registry import algorithms
+from etude.environments.vector import Observation
+from etude.errors import UserError
+from etude.testing import CHECKS, check_workflow
+from etude.workflows.a2c import A2C
+from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State
+
+WORDS: dict[str, tuple[str, ...]] = {
+    "a2c": ("algorithm.rollout_steps=8", "algorithm.learning_rate=3e-3", "algorithm.optimizer=adam"),
+    "q_learning": ("algorithm.learning_rate=0.2",),
+}
+MORE_WORDS = {"sql": ("algorithm.reward_scale=20",)}  # by default it weighs entropy as much as a reward of 1
+SHORT = {
+    "rollout_steps": "16",
+    "learning_starts": "128",
+    "batch_size": "64",
+    "epochs": "8",
+    "learning_rate": "1e-2",
+    "tau": "0.05",
+    "target_every": "1",
+    "train_every": "1",
+}
+"""What makes an algorithm without words of its own quick on tasks this small, where it has such settings."""
+MUST_NOT_SKIP = {
+    "ppo": {*CHECKS} - {"hidden_state"},
+    "a2c": {*CHECKS} - {"hidden_state"},
+    "reinforce": {*CHECKS} - {"hidden_state", "time_limit", "termination", "final_observation"},
+    "q_learning": {*CHECKS} - {"hidden_state", "action_mask"},
+    "random": {"endings", "action_mask", "chunk_law", "same_seed", "resume", "policy"},
+}
+
+
+def words_for(name: str) -> tuple[str, ...]:
+    if name in WORDS:
+        return WORDS[name]
+    workflow = algorithms.resolve(name)
+    own = {field.name for field in fields(workflow.Config)}
+    # What learns from a replay buffer takes many more steps, and can't take such big ones.
+    values = {**SHORT, "learning_rate": "3e-3"} if "learning_starts" in own else SHORT
+    settings = [f"algorithm.{key}={value}" for key, value in values.items() if key in own]
+    small = [f"network.{role}.hidden_dims=[32,32]" for role in workflow.default_networks()]
+    return (*settings, *small, *MORE_WORDS.get(name, ()))
+
+
+def pairs() -> list[Any]:
+    """Every algorithm with every check; seconds of learning from a replay buffer are left to the slow tests."""
+    found = []
+    for name in algorithms.builtin_names():
+        replays = any(field.name == "learning_starts" for field in fields(algorithms.resolve(name).Config))
+        for check in CHECKS:
+            is_slow = replays and check in ("time_limit", "termination", "final_observation", "action_now", "action_later")
+            found.append(pytest.param(name, check, marks=[pytest.mark.slow] if is_slow else []))
+    return found
+
+
+@pytest.mark.parametrize(("algorithm", "check"), pairs())
+def test_the_algorithm_passes(algorithm: str, check: str) -> None:
+    report = check_workflow(algorithm, words_for(algorithm), only=[check])
+    report.raise_if_failed()
+    if report[check].status == "skipped":
+        assert check not in MUST_NOT_SKIP.get(algorithm, ()), report[check].detail
+        pytest.skip(report[check].detail)
+
+
+# ---- and fails, where it is wrong -----------------------------------------------------------------------------------
+
+
+class LimitsAreEnds(A2C):
+    """Takes a time limit for an end."""
+
+    def update(self, phase: Phase, count: int) -> HookResult:
+        columns = self.buffer(phase).columns
+        if columns:
+            columns["terminated"] |= columns["truncated"]
+        return super().update(phase, count)
+
+
+class EndsAreLimits(A2C):
+    """Takes an end for a time limit."""
+
+    def update(self, phase: Phase, count: int) -> HookResult:
+        columns = self.buffer(phase).columns
+        if columns:
+            columns["truncated"] |= columns["terminated"]
+            columns["terminated"].zero_()
+        return super().update(phase, count)
+
+
+class NextEpisodesObservation(A2C):
+    """Bootstraps with what was observed after the reset."""
+
+    def update(self, phase: Phase, count: int) -> HookResult:
+        columns = self.buffer(phase).columns
+        if columns:
+            columns["final_observation"][:-1] = columns["observation"][1:]
+        return super().update(phase, count)
+
+
+class RewardsOneLate(A2C):
+    """Credits each action with the reward before its own."""
+
+    def update(self, phase: Phase, count: int) -> HookResult:
+        columns = self.buffer(phase).columns
+        if columns:
+            columns["reward"].copy_(columns["reward"].roll(1, 0))
+        return super().update(phase, count)
+
+
+class CountsCalls(A2C):
+    """Does something once a call instead of once a unit."""
+
+    def initialize(self, context: Context) -> None:
+        super().initialize(context)
+        self.calls = torch.zeros(())
+
+    def collect(self, phase: Phase, count: int) -> HookResult:
+        self.calls += 1
+        return super().collect(phase, count)
+
+
+class Forgets(A2C):
+    """Keeps a number that no checkpoint knows of."""
+
+    rollouts = 0
+
+    def update(self, phase: Phase, count: int) -> HookResult:
+        result = super().update(phase, count)
+        self.rollouts += result.updates
+        if self.rollouts % 3 == 0:
+            with torch.no_grad():
+                next(self.actor.parameters()).mul_(0.9)
+        return result
+
+
+class Unseeded(A2C):
+    """Draws from a generator that nobody seeded."""
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        own = Generator().manual_seed(int.from_bytes(os.urandom(4)))
+        return super().act(observation, state, is_first, mode=mode, generator=own)
+
+
+class Unmasked(A2C):
+    """Looks at everything but the mask."""
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        if isinstance(observation, dict):
+            observation = {**observation, "action_mask": torch.ones_like(observation["action_mask"])}
+        return super().act(observation, state, is_first, mode=mode, generator=generator)
+
+
+class HalfAPolicy(A2C):
+    """Acts by more than its policy's state holds."""
+
+    turns = 0
+
+    def update(self, phase: Phase, count: int) -> HookResult:
+        self.turns += 1
+        return super().update(phase, count)
+
+    def policy(self) -> Any:
+        policy = super().policy()
+        weight = self.actor.layers[-1].bias  # type: ignore[union-attr,operator] # an MLP
+        if self.turns:
+            policy._forward = lambda seen: self.actor(seen) + torch.tensor([0.0, 1e3]) + 0 * weight  # type: ignore[attr-defined]
+        return policy
+
+
+class Remembers(A2C):
+    """Prefers what it did in the steps before, and forgets that at the start of an episode, or doesn't."""
+
+    forgets = True
+
+    def initial_state(self, n: int) -> State:
+        return torch.zeros(n, 2)
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        if self.forgets:
+            state = state * ~is_first.unsqueeze(-1)
+        result = super().act(observation, state, is_first, mode=mode, generator=generator)
+        return ActResult(result.action, state + 1.0, result.extras)
+
+
+class Clings(Remembers):
+    """Carries its state into the next episode."""
+
+    forgets = False
+
+
+class Spreads(Remembers):
+    """Lets one environment's start touch all the others."""
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        state = torch.zeros_like(state) if bool(is_first.any()) else state
+        action = (state.sum(-1) > 0).long()
+        return ActResult(action, state + 1.0, super().act(observation, state, is_first, mode=mode, generator=generator).extras)
+
+
+@pytest.fixture
+def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(algorithms._registered, "broken", request.param)
+    return "broken"
+
+
+@pytest.mark.parametrize(
+    ("broken", "check", "says"),
+    [
+        (LimitsAreEnds, "time_limit", "they should be 10"),
+        (EndsAreLimits, "termination", "they should be 4.1, 3.44"),
+        (LimitsAreEnds, "final_observation", "they should be 0.9, 1"),
+        (NextEpisodesObservation, "final_observation", "they should be 0.9, 1"),
+        (RewardsOneLate, "action_now", "of what can be earned"),
+        (CountsCalls, "chunk_law", "state.workflow.calls; count units, not calls"),
+        (Forgets, "resume", "is all state saved"),
+        (Unseeded, "same_seed", "draw from the generators you are given"),
+        (Unmasked, "action_mask", "are allowed"),
+        (HalfAPolicy, "policy", "is all of it in the state"),
+        (Clings, "hidden_state", "still remembers the last episode"),
+        (Spreads, "hidden_state", "changes what happens in others"),
+    ],
+    indirect=["broken"],
+)
+def test_a_fault_is_found(broken: str, check: str, says: str) -> None:
+    report = check_workflow(broken, WORDS["a2c"], only=[check], steps=6_000)
+    assert report[check].status == "failed", str(report)
+    assert says in report[check].detail
+    with pytest.raises(AssertionError, match=f"broken fails 1 of 1 checks\n{check}: .*\n    "):
+        report.raise_if_failed()
+
+
+@pytest.mark.parametrize("check", ["hidden_state", "resume"])
+def test_an_actor_with_memory_passes(check: str) -> None:
+    memory = ("network.actor={type: gru, hidden_dims: [16]}", "network.critic={type: gru, hidden_dims: [16]}")
+    outcome = check_workflow("ppo", ("algorithm.rollout_steps=16", "algorithm.batch_size=0.5", *memory), only=[check])[check]
+    assert outcome.status == "passed", outcome.detail
+
+
+@pytest.mark.parametrize("broken", [Remembers], indirect=True)
+def test_a_state_that_is_reset_passes(broken: str) -> None:
+    assert check_workflow(broken, WORDS["a2c"], only=["hidden_state"])["hidden_state"].status == "passed"
+
+
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+def test_the_report_reads_like_a_table() -> None:
+    report = check_workflow("random", only=["endings", "hidden_state"])
+    assert report.passed
+    head, endings, hidden = str(report).splitlines()
+    assert head == "random: 1 passed, 1 skipped"
+    assert endings.split()[:2] == ["passed", "endings"]
+    assert hidden.endswith("its actor keeps no state")
+
+
+def test_an_unknown_check_or_algorithm_is_one_line() -> None:
+    with pytest.raises(UserError, match="there is no check 'resum'; did you mean 'resume'"):
+        check_workflow("ppo", only=["resum"])
+    with pytest.raises(UserError, match="unknown algorithm 'pp0'"):
+        check_workflow("pp0")
+
+
+@pytest.mark.parametrize("broken", [A2C], indirect=True)
+def test_an_exception_of_the_algorithm_is_passed_on_with_where_it_was(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: A2C, phase: Phase, count: int) -> HookResult:
+        raise ZeroDivisionError("mine")
+
+    monkeypatch.setattr(A2C, "update", fail)
+    with pytest.raises(ZeroDivisionError) as caught:
+        check_workflow(broken, only=["same_seed"])
+    assert "during the check 'same_seed' of 'broken'" in caught.value.__notes__[0]

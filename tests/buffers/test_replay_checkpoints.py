@@ -130,6 +130,7 @@ def test_segments_go_when_no_checkpoint_needs_them(store: CheckpointStore) -> No
         needed = {path for checkpoint in store.list() for path in checkpoint.segments}
         assert set(files(store)) == needed
         assert len(needed) <= 2 * ROWS // 4
+        assert len(buffer._saver._stored) <= ROWS // 4, "nor are they remembered"
 
 
 def test_a_checkpoint_that_can_not_be_read_keeps_every_segment(store: CheckpointStore) -> None:
@@ -249,6 +250,16 @@ def test_equal_rows_are_equal_states_whenever_they_were_saved(tmp_path: Path) ->
     assert left["segments"] == right["segments"]
     assert len(left["segments"]) > 2
     assert all(torch.equal(left[end]["reward"], right[end]["reward"]) for end in ("head", "tail"))
+
+
+def test_rows_overwritten_before_they_were_saved_are_never_saved_as_others() -> None:
+    buffer = make()
+    fill(buffer, 20)
+    oldest, *_, newest = buffer.state_dict()["segments"]
+    fill(buffer, 1)
+    assert newest.load()["action"].tolist() == [[1000 * t, 1000 * t + 1] for t in range(16, 20)]
+    with pytest.raises(RuntimeError, match="rows 0 to 4 of buffer 'memory' were overwritten"):
+        oldest.load()
 
 
 def test_a_list_of_segments_with_a_gap_is_refused(store: CheckpointStore) -> None:

@@ -60,9 +60,12 @@ class ReplayAgainstLists(RuleBasedStateMachine):
         spare = self.num_envs - 1
         return ReplayBuffer(self.rows * self.num_envs + spare, self.num_envs, n_step=self.n_step, gamma=GAMMA)
 
-    @rule(data=st.data())
-    def add(self, data: st.DataObject) -> None:
-        fates = data.draw(st.lists(FLAGS, min_size=self.num_envs, max_size=self.num_envs))
+    @rule(rows=st.lists(st.tuples(FLAGS, FLAGS, FLAGS), min_size=1, max_size=9))
+    def add(self, rows: list[tuple[str, ...]]) -> None:
+        for fates in rows:
+            self.add_row(fates[: self.num_envs])
+
+    def add_row(self, fates: tuple[str, ...]) -> None:
         row = transition(
             self.t,
             self.num_envs,
@@ -77,8 +80,10 @@ class ReplayAgainstLists(RuleBasedStateMachine):
         self.starts = [fate != "goes on" for fate in fates]
         self.t += 1
 
-    @rule()
-    def clear(self) -> None:
+    @rule(really=st.sampled_from([True, False, False]))
+    def clear(self, really: bool) -> None:
+        if not really:
+            return
         self.buffer.clear()
         self.history = [[] for _ in range(self.num_envs)]
 
@@ -123,4 +128,4 @@ class ReplayAgainstLists(RuleBasedStateMachine):
 
 
 TestReplayAgainstLists = ReplayAgainstLists.TestCase
-TestReplayAgainstLists.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestReplayAgainstLists.settings = settings(max_examples=80, stateful_step_count=12, deadline=None)

@@ -49,7 +49,7 @@ class Ensemble(nn.Module):
     @staticmethod
     def of(members: Sequence[nn.Module]) -> nn.Module:
         """Return the fastest form of these networks together: plain MLPs become one batched product a layer."""
-        batched = len(members) > 1 and all(type(member) is MLP for member in members)
+        batched = len(members) > 1 and all(type(member) is MLP and not list(member.encoder.parameters()) for member in members)
         return BatchedMLP([member for member in members if isinstance(member, MLP)]) if batched else Ensemble(members)
 
     def forward(self, observation: Observation) -> Tensor:

@@ -100,22 +100,38 @@ def test_priorities_are_written_back_before_the_next_batch_is_drawn() -> None:
     assert torch.equal(calls[-1], workflow._step.per_row["q"].flatten())
 
 
-@pytest.mark.parametrize(
-    ("words", "at_once"),
-    [
-        (("algorithm.gradient_steps=4", "algorithm.target_every=2"), 4),
-        ((*PRIORITIZED, *DISTRIBUTIONS["categorical"], "algorithm.dueling=true", "algorithm.gradient_steps=4"), 1),
-        ((*DISTRIBUTIONS["quantile"], "algorithm.gradient_steps=1", "algorithm.tau=0.1", "algorithm.target_every=1"), 1),
-    ],
-    ids=["four at once", "prioritized categorical dueling", "quantile soft"],
-)
-def test_a_compiled_update_equals_an_eager_one(words: tuple[str, ...], at_once: int) -> None:
-    pair = [build(*words, f"experiment.compile={mode}") for mode in ("off", "on")]
+FAST: dict[str, tuple[tuple[str, ...], int]] = {
+    "four at once": (("algorithm.gradient_steps=4", "algorithm.target_every=2"), 4),
+    "prioritized categorical dueling": (
+        (*PRIORITIZED, *DISTRIBUTIONS["categorical"], "algorithm.dueling=true", "algorithm.gradient_steps=4"),
+        1,
+    ),
+    "quantile soft": (
+        (*DISTRIBUTIONS["quantile"], "algorithm.gradient_steps=1", "algorithm.tau=0.1", "algorithm.target_every=1"),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAST)
+def test_a_compiled_update_equals_an_eager_one(kind: str) -> None:
+    compare_with_eager(*FAST[kind], "cpu", "compiled")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", FAST)
+def test_a_captured_update_equals_an_eager_one(kind: str) -> None:
+    compare_with_eager(*FAST[kind], "cuda", "graph")
+
+
+def compare_with_eager(words: tuple[str, ...], at_once: int, device: str, mode: str) -> None:
+    """After four updates: weights, what rows said, and metrics."""
+    pair = [build(*words, f"experiment.compile={on}", f"experiment.device={device}") for on in ("off", "on")]
     for run in pair:
         while run.counters.updates < 4:
             run._run_cycle()
     slow, fast = (dqn_of(run) for run in pair)
-    assert fast._step.mode == "compiled"
+    assert fast._step.mode == mode
     for part in ("q", "target_q"):
         torch.testing.assert_close(weights(pair[0], part), weights(pair[1], part), rtol=1e-4, atol=1e-5)
     assert fast._step.per_row["q"].shape == (at_once, 16)

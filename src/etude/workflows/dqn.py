@@ -170,10 +170,10 @@ class DQN(OffPolicy):
         self._explored += count * self._steps_per_decision
         # As many numbers whatever they are used for, so that the stream does not depend on what was learnt.
         noise = torch.rand((count, self._actions + 1), generator=generator, device=generator.device)
-        action = allowed(noise[:, 1:], observation).argmax(-1)
+        preference = noise[:, 1:]  # the highest of random numbers is any action
         if epsilon < 1:
-            action = torch.where(noise[:, 0] < epsilon, action, self._policy.values(observation).argmax(-1))
-        return ActResult(action, state)
+            preference = torch.where(noise[:, :1] < epsilon, preference, self._policy.values(observation))
+        return ActResult(allowed(preference, observation).argmax(-1), state)
 
     def _epsilon(self) -> float:
         """The share of random actions at this very step, however many steps one call collects."""

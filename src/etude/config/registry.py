@@ -207,7 +207,11 @@ optimizers = Registry(
     supplied=("params", "lr"),
 )
 callbacks = Registry(
-    "callback", {"video": ("etude.training_videos:RecordVideos", "Videos of the policy while it learns, in the run's videos/")}
+    "callback",
+    {
+        "q_contours": ("etude.q_contours:QContours", "Pictures of the Q-function while it is learnt, in the run's logs/"),
+        "video": ("etude.training_videos:RecordVideos", "Videos of the policy while it learns, in the run's videos/"),
+    },
 )
 
 REGISTRIES = {registry.kind: registry for registry in (algorithms, networks, encoders, buffers, optimizers, callbacks)}

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from etude.components.quantiles import quantile_huber_losses, quantile_levels
+
 
 class ValueDistribution(nn.Module, ABC):
     """How a network's outputs describe the return of each action."""
@@ -89,8 +91,7 @@ class QuantileValue(ValueDistribution):
     def __init__(self, quantiles: int) -> None:
         super().__init__()
         self.size = quantiles
-        # The middles of equal parts of [0, 1]: of all levels, they describe a distribution with the least error.
-        self.register_buffer("levels", (torch.arange(quantiles) + 0.5) / quantiles, persistent=False)
+        self.register_buffer("levels", quantile_levels(quantiles), persistent=False)
 
     def values(self, outputs: Tensor) -> Tensor:
         """(..., quantiles) → (...)"""
@@ -99,8 +100,5 @@ class QuantileValue(ValueDistribution):
     def errors(self, outputs: Tensor, following: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
         """Quantile Huber loss, summed over quantiles, and the size of the error of the mean."""
         target = (reward[:, None] + discount[:, None] * following).detach()  # (B, J)
-        error = target[:, None, :] - outputs[:, :, None]  # (B, I, J)
-        huber = torch.where(error.abs() <= 1, 0.5 * error.square(), error.abs() - 0.5)
-        # What lies above a high quantile counts more than what lies below it, and the other way round.
-        asymmetry = (self.levels[:, None] - (error.detach() < 0).to(error.dtype)).abs()
-        return (asymmetry * huber).mean(-1).sum(-1), (target.mean(-1) - outputs.mean(-1)).detach().abs()
+        loss = quantile_huber_losses(outputs, target, self.levels).sum(-1)
+        return loss, (target.mean(-1) - outputs.mean(-1)).detach().abs()

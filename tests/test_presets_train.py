@@ -25,7 +25,8 @@ def test_a_tuned_variant_trains(spec: str, tmp_path: Path) -> None:
     learns_from_replay = issubclass(algorithms.resolve(compose(spec).config.algorithm.name), OffPolicy)
     short = SHORT_OFF_POLICY if learns_from_replay else SHORT if spec.endswith("ppo") else ()
     run = train(spec, tmp_path, *words, *short)
-    assert run.summary["counters"]["updates"] == 4
+    updates = run.summary["counters"]["updates"]
+    assert updates == 4 if short else updates > 0
 
 
 @pytest.mark.parametrize("spec", BASELINES)

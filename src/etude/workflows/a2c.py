@@ -10,7 +10,7 @@ With gae_lambda=1 each step looks to the end of its rollout: n-step returns of e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
 import torch
@@ -52,8 +52,8 @@ class A2CConfig:
     """Weight of the value loss."""
     entropy_coef: NonNegativeSchedule = Schedule.constant(0.0)
     """Weight of the entropy bonus. Higher explores longer."""
-    normalize_advantages: bool = False
-    """Scale each rollout's advantages to mean 0 and deviation 1."""
+    normalize_advantages: Literal["rollout", "batch", "off"] = "off"
+    """Scale advantages to mean 0 and deviation 1; the rollout is the batch here."""
     max_grad_norm: PositiveFloat | None = 0.5
     """Clip the gradient to this norm; null leaves it alone."""
     optimizer: Annotated[Any, Component("optimizer")] = Part("rmsprop", {"alpha": 0.99, "eps": 1e-5})
@@ -138,7 +138,7 @@ class A2C(Workflow):
             return HookResult()
         self.set_schedules(phase)
         batch = actor_critic_rows(buffer.columns, self.critic, self._normalizers, self.settings.gamma, self.settings.gae_lambda)
-        if self.settings.normalize_advantages:
+        if self.settings.normalize_advantages != "off":
             batch["advantages"] = standardize(batch["advantages"])
         everything = torch.arange(buffer.size, device=self.context.device).unsqueeze(0)
         for row in self._step(batch, everything):

@@ -38,9 +38,10 @@ def find_damage(store: CheckpointStore) -> list[Damage]:
         if checkpoint.damage is not None:
             found.append(Damage(checkpoint.name, MANIFEST_NAME, _reason(checkpoint.damage)))
             continue
-        for file, record in checkpoint.files.items():
+        places = [(checkpoint.path, checkpoint.files), (checkpoint.path.parent, checkpoint.segments)]
+        for root, file, record in [(root, *item) for root, files in places for item in files.items()]:
             try:
-                check_file(checkpoint.path, file, record)
+                check_file(checkpoint.path, file, record, root=root)
             except CheckpointError as error:
                 found.append(Damage(checkpoint.name, file, _reason(str(error))))
         if not any(damage.checkpoint == checkpoint.name for damage in found):

@@ -18,6 +18,7 @@ from tests.runs_compared import assert_same_run, resume, stopped_after, train
 
 TINY = (
     *("network.actor.hidden_dims=[16]", "network.critic.hidden_dims=[16]", "algorithm.batch_size=16"),
+    *("algorithm.train_every=1", "algorithm.gradient_steps=1", "algorithm.target_entropy_scale=0.98"),
     *("algorithm.learning_starts=40", "environment.num_envs=2", "training.total_steps=200", "evaluation.every_steps=0"),
 )
 

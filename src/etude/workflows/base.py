@@ -134,6 +134,7 @@ class Workflow(ABC):
     def __init__(self) -> None:
         self.metrics = MetricSums()
         self._hyper: dict[str, Tensor] = {}
+        self._hyper_written: dict[str, float] = {}
 
     # ---- what the config needs to know ------------------------------------------------------------------------------
 
@@ -258,7 +259,10 @@ class Workflow(ABC):
     def set_schedules(self, phase: Phase) -> None:
         """Write the current value of every scheduled hyper-parameter in use: a pure function of the steps done."""
         for name, tensor in self._hyper.items():
-            tensor.fill_(self._schedule(name).at(phase.env_steps, phase.total_steps))
+            value = self._schedule(name).at(phase.env_steps, phase.total_steps)
+            if self._hyper_written.get(name) != value:  # most stay what they are, and a write to a GPU costs ten microseconds
+                tensor.fill_(value)
+                self._hyper_written[name] = value
         for buffer in self.context.buffers.values():
             buffer.set_schedules(phase.env_steps, phase.total_steps)
 
@@ -286,6 +290,7 @@ class Workflow(ABC):
         """Restore every stateful part in place."""
         for name, part in self.stateful_parts().items():
             _load_state(part, state[name])
+        self._hyper_written.clear()
         for name, value in state["_hyper"].items():
             self.scheduled(name).copy_(value)
 

@@ -85,7 +85,10 @@ class ActorPolicy(Policy):
         actor: nn.Module,
         head: ActionHead,
         observation_space: gymnasium.Space[Any] | None = None,
+        *,
+        with_log_prob: bool = True,
     ) -> None:
+        self._with_log_prob = with_log_prob
         self.parts = nn.ModuleDict({"normalizer": normalizer, "actor": actor, "head": head})
         self._normalizer, self._actor, self._head = normalizer, actor, head
         self._remembers = has_memory(actor)
@@ -97,7 +100,7 @@ class ActorPolicy(Policy):
         return self._actor.initial_state(n) if self._remembers else None  # type: ignore[operator] # has_memory says that it can be called
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Return the environment action; extras hold the raw sample and its log-probability."""
+        """Return the environment action; extras hold the raw sample and, for those who learn from it, its log-probability."""
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
         if self._remembers:
             outputs, state = self._actor(self._normalizer(observation), state, is_first)
@@ -105,7 +108,7 @@ class ActorPolicy(Policy):
             outputs = self._forward(self._normalizer(observation))
         distribution = self._head(outputs, mask)
         sample = distribution.mode() if mode == "mode" else distribution.sample(generator)
-        extras = {"sample": sample, "log_prob": distribution.log_prob(sample)}
+        extras = {"sample": sample, "log_prob": distribution.log_prob(sample)} if self._with_log_prob else {"sample": sample}
         return ActResult(self._head.to_environment(sample), state, extras)
 
     def state_dict(self) -> dict[str, Any]:

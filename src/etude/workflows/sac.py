@@ -109,7 +109,7 @@ class SAC(OffPolicy):
         self.is_discrete = isinstance(self.head, CategoricalHead)
         mode = context.config.environment.normalize_observations
         self.normalizer = ObservationNormalizer(context.observation_space, mode).to(context.device)
-        self._policy = ActorPolicy(self.normalizer, self.actor, self.head, context.observation_space)
+        self._policy = ActorPolicy(self.normalizer, self.actor, self.head, context.observation_space, with_log_prob=False)
         self.target_critic = target_of(self.critic)
         self.temperature = Temperature(self.settings, self.head).to(context.device)
         rates = {"actor": self.scheduled("learning_rate")}
@@ -160,8 +160,7 @@ class SAC(OffPolicy):
         if mode == "explore" and self.is_warming_up():
             sample = self._random_action(observation, generator)
             return ActResult(self.head.to_environment(sample), state, {"sample": sample})
-        action, state, extras = self._policy.act(observation, state, is_first, mode=mode, generator=generator)
-        return ActResult(action, state, {"sample": extras["sample"]})
+        return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
 
     def _random_action(self, observation: Observation, generator: Generator) -> Tensor:
         space = self.context.action_space

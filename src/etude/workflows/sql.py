@@ -204,6 +204,11 @@ def sampled(sampler: nn.Module, head: DeterministicHead, observation: Observatio
     return head(sampler(with_part(observation, NOISE, noise))).mode()
 
 
+def repeated(observation: Observation, times: int) -> Observation:
+    """(B, ...) → (B · times, ...): each row so many times in turn."""
+    return map_observation(lambda part: part.unsqueeze(1).expand(-1, times, *part.shape[1:]).flatten(0, 1), observation)
+
+
 def soft_value(values: Tensor, actions: int) -> Tensor:
     """(..., P) values of uniform actions in [-1, 1]^actions → (...): log of the integral of their exponential.
 
@@ -224,8 +229,12 @@ class _Loss(nn.Module):
     def lowest(self, critic: nn.Module, observation: Observation, actions: Tensor) -> Tensor:
         """Return the lowest critic's value of actions (B, P, D) in each of B observations: (B, P)."""
         rows, particles, size = actions.shape
-        each = map_observation(lambda part: part.repeat_interleave(particles, 0), observation)
-        return critic(with_action(each, actions.reshape(-1, size))).squeeze(-1).amin(0).view(rows, particles)
+        return (
+            critic(with_action(repeated(observation, particles), actions.reshape(-1, size)))
+            .squeeze(-1)
+            .amin(0)
+            .view(rows, particles)
+        )
 
 
 class CriticLoss(_Loss):
@@ -251,7 +260,7 @@ class SamplerLoss(_Loss):
         """Return the loss and what to log of it."""
         observation, noise = self.normalizer(rows["observation"]), rows["noise"]
         _, particles, size = noise.shape
-        each = map_observation(lambda part: part.repeat_interleave(particles, 0), observation)
+        each = repeated(observation, particles)
         actions = sampled(self.sampler, self.head, each, noise.reshape(-1, size)).view_as(noise)  # (B, K, D)
         moved = self.settings.moved_particles()
         fixed, updated = actions.split([particles - moved, moved], dim=1)

@@ -26,27 +26,33 @@ class Outlook(NamedTuple):
     """Where the last step used lies, in the same numbering as the index."""
 
 
-def look_ahead(flat: Mapping[str, Any], index: Tensor, *, steps: int, gamma: float, num_envs: int, cursor: int) -> Outlook:
-    """Sum rewards over up to `steps` steps of the same episode, from flat columns (rows · N, ...).
+class LookAhead:
+    """Sums rewards over up to `steps` steps of the same episode, from flat columns (rows · N, ...).
 
     What stops earlier: the end of the episode, the beginning of another (after a resume that could not continue the
     episode, nothing says that it ended), and the ring's cursor, beyond which lie the oldest rows.
     """
-    slots = len(flat["reward"])
-    offsets = torch.arange(steps, device=index.device)[:, None] * num_envs
-    window = (index + offsets) % slots  # (steps, n)
-    row = window.reshape(-1)
 
-    def look(name: str) -> Tensor:
-        return flat[name].index_select(0, row).view(window.shape)
+    def __init__(self, steps: int, gamma: float, num_envs: int, device: torch.device) -> None:
+        self._num_envs = num_envs
+        self._offsets = torch.arange(steps, device=device)[:, None] * num_envs
+        self._powers = gamma ** torch.arange(steps + 1, device=device, dtype=torch.float64)
 
-    ended = look("terminated") | look("truncated")
-    goes_on = ~ended[:-1] & ~look("is_first")[1:] & (window[1:] // num_envs != cursor)
-    used = torch.cat([torch.ones_like(ended[:1]), goes_on]).cumprod(0)  # 1 while the step belongs to the sum
-    count = used.sum(0)
-    last = window.gather(0, (count - 1)[None])[0]
-    rewards = look("reward")
-    powers = (gamma ** torch.arange(steps + 1, device=index.device, dtype=torch.float64)).to(rewards.dtype)
-    reward = (rewards * used * powers[:-1, None]).sum(0)
-    discount = powers[count] * ~flat["terminated"].index_select(0, last)
-    return Outlook(reward, discount, last)
+    def __call__(self, flat: Mapping[str, Any], index: Tensor, cursor: int) -> Outlook:
+        """Look ahead from the transitions at `index` (n,); `cursor` is the slot of the ring's next row."""
+        window = (index + self._offsets) % len(flat["reward"])  # (steps, n)
+        row = window.reshape(-1)
+
+        def look(name: str) -> Tensor:
+            return flat[name].index_select(0, row).view(window.shape)
+
+        ended = look("terminated") | look("truncated")
+        goes_on = ~ended[:-1] & ~look("is_first")[1:] & (window[1:] // self._num_envs != cursor)
+        used = torch.cat([torch.ones_like(ended[:1]), goes_on]).cumprod(0)  # 1 while the step belongs to the sum
+        count = used.sum(0)
+        last = window.gather(0, (count - 1)[None])[0]
+        rewards = look("reward")
+        powers = self._powers.to(rewards.dtype)
+        reward = (rewards * used * powers[:-1, None]).sum(0)
+        discount = powers[count] * ~flat["terminated"].index_select(0, last)
+        return Outlook(reward, discount, last)

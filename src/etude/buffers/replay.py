@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from etude.buffers.base import Batch, Buffer, bytes_of_space, bytes_per_transition, free_memory, in_bytes, say
 from etude.buffers.columns import leaves, map_columns, take
-from etude.buffers.n_step import look_ahead
+from etude.buffers.n_step import LookAhead
 from etude.buffers.ring import Ring
 from etude.buffers.ring_state import RingState
 from etude.config.constraints import NonNegativeInt, PositiveInt
@@ -71,6 +71,7 @@ class ReplayBuffer(Buffer):
         self.ring = Ring(capacity // num_envs, name, torch.device(device))
         self._asked_rows = self.ring.rows
         self._num_envs = num_envs
+        self._look_ahead: LookAhead | None = None
         self._expected_bytes: int | None = None
         self._notes: list[str] = []
         self._saver = RingState(self.ring)
@@ -240,8 +241,9 @@ class ReplayBuffer(Buffer):
         return batch
 
     def _several_steps(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
-        ring = self.ring
-        outlook = look_ahead(ring.flat, index, steps=self.n_step, gamma=self.gamma, num_envs=ring.num_envs, cursor=ring.cursor)
+        if self._look_ahead is None:
+            self._look_ahead = LookAhead(self.n_step, self.gamma, self.ring.num_envs, self.ring.device)
+        outlook = self._look_ahead(self.ring.flat, index, self.ring.cursor)
         at_last = ("terminated", "truncated", "final_observation")
         batch = take({key: value for key, value in stored.items() if key not in (*at_last, "reward")}, index)
         batch |= take({key: value for key, value in stored.items() if key in at_last}, outlook.last)

@@ -229,14 +229,15 @@ def test_a_breach_of_target_kl_leaves_the_rest_of_the_rollout_without_effect(
 ) -> None:
     run = start(ppo_config(target_kl=1e-6, learning_rate=Schedule.constant(rate), epochs=4, optimizer=part))
     workflow, weights = ppo_of(run), []
-    take_step = workflow._step.eager
+    update = workflow._step._update
+    take_step = update.eager
 
-    def watched(rows: Any) -> Any:
-        result = take_step(rows)
+    def watched(*arguments: Any) -> Any:
+        result = take_step(*arguments)
         weights.append([p.detach().clone() for p in (*workflow.actor.parameters(), *workflow.critic.parameters())])
         return result
 
-    monkeypatch.setattr(workflow._step, "eager", watched)
+    monkeypatch.setattr(update, "eager", watched)
     if on_device:  # where asking costs, every step is computed and skipped by the optimiser
         monkeypatch.setattr(workflow, "_stopped_on_host", lambda: False)
     workflow.collect(Phase("train"), 16)

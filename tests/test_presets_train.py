@@ -22,9 +22,11 @@ SHORT_OFF_POLICY = (
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_tuned_variant_trains(spec: str, tmp_path: Path) -> None:
     words = ("environment.num_envs=4", "training.total_steps=128", "evaluation.every_steps=0", "evaluation.episodes=1")
-    learns_from_replay = issubclass(algorithms.resolve(compose(spec).config.algorithm.name), OffPolicy)
+    settings = compose(spec).config.algorithm
+    learns_from_replay = issubclass(algorithms.resolve(settings.name), OffPolicy)
     short = SHORT_OFF_POLICY if learns_from_replay else SHORT if spec.endswith("ppo") else ()
-    run = train(spec, tmp_path, *words, *short)
+    rollout = ("algorithm.rollout_steps=16",) if hasattr(settings, "rollout_steps") else ()
+    run = train(spec, tmp_path, *words, *(short or rollout))
     updates = run.summary["counters"]["updates"]
     assert updates == 4 if short else updates > 0
 

@@ -122,6 +122,12 @@ def test_it_is_clearly_better_than_random(reader: Reader) -> None:
     assert "100 episodes" in printed
 
 
+def test_it_passes_the_checks_of_every_algorithm(reader: Reader) -> None:
+    head, *lines = reader.output["python check.py"].splitlines()
+    assert head == "reinforce.Reinforce: 11 passed, 1 skipped"
+    assert [line.split()[1] for line in lines if line.split()[0] == "skipped"] == ["hidden_state"]
+
+
 def test_the_hook_and_the_phases_are_used(reader: Reader) -> None:
     fitted = _oldest_first(reader)[2]
     assert fitted.status == "finished"
@@ -131,8 +137,8 @@ def test_the_hook_and_the_phases_are_used(reader: Reader) -> None:
 
 
 def test_the_short_names_work(reader: Reader) -> None:
-    assert "reinforce" in reader.output["etude algorithms"].split()
+    assert "my-reinforce" in reader.output["etude algorithms"].split()
     named, decorated = _oldest_first(reader)[3:]
-    assert named.summary["algorithm"] == "reinforce"
+    assert named.summary["algorithm"] == "my-reinforce"
     assert decorated.summary["algorithm"] == "patient-reinforce"
     assert "'env_steps': 1000" in reader.output["python script.py"]

@@ -219,8 +219,8 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     [
         (LimitsAreEnds, "time_limit", "they should be 10"),
         (EndsAreLimits, "termination", "they should be 4.1, 3.44"),
-        (LimitsAreEnds, "final_observation", "they should be 0.9, 1"),
-        (NextEpisodesObservation, "final_observation", "they should be 0.9, 1"),
+        (LimitsAreEnds, "final_observation", "they should be 4.5, 5"),
+        (NextEpisodesObservation, "final_observation", "they should be 4.5, 5"),
         (RewardsOneLate, "action_now", "of what can be earned"),
         (CountsCalls, "chunk_law", "state.workflow.calls; count units, not calls"),
         (Forgets, "resume", "is all state saved"),

@@ -28,7 +28,7 @@ def termination(subject: Subject) -> str:
 
 def final_observation(subject: Subject) -> str:
     """What a time limit cuts is worth the value of the final observation, not of the next episode's first one."""
-    return _values(subject, "FinalObservation", lambda gamma: [gamma, 1.0])
+    return _values(subject, "FinalObservation", lambda gamma: [5 * gamma, 5.0])
 
 
 def action_now(subject: Subject) -> str:

@@ -86,10 +86,10 @@ class Termination(Probe):
 
 
 class FinalObservation(Probe):
-    """From A a step leads to B, where a time limit cuts; from B a step earns 1 and ends. Three of four episodes begin in A.
+    """From A a step leads to B, where a time limit cuts; from B a step earns 5 and ends. Three of four episodes begin in A.
 
-    So A is worth γ and B is worth 1. Whoever takes the value of the next episode's first observation instead of the final one
-    gets γ/(4-3γ) for A; whoever takes the limit for an end gets 0.
+    So A is worth 5γ and B is worth 5. Whoever takes the value of the next episode's first observation instead of the final
+    one gets 5γ/(4-3γ) for A; whoever takes the limit for an end gets 0.
     """
 
     states = 2
@@ -101,7 +101,7 @@ class FinalObservation(Probe):
     def advance(self, choice: float) -> tuple[float, bool, bool]:
         """To the other state."""
         was_a, self.state = self.state == 0, 1 - self.state
-        return (0.0, False, True) if was_a else (1.0, True, False)
+        return (0.0, False, True) if was_a else (5.0, True, False)
 
 
 class Now(Probe):

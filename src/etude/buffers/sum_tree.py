@@ -13,6 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+STRIDE = 5
+
 
 class SumTree:
     """Non-negative values on any device. Nothing here asks the device for a number."""
@@ -33,12 +35,32 @@ class SumTree:
     def find(self, amount: Tensor) -> Tensor:
         """Return the leaf at which the running sum of leaves passes each amount, from 0 to `total`; never one of value 0."""
         node = torch.ones(amount.shape, dtype=torch.int64, device=amount.device)
+        if amount.device.type == "cpu":
+            return self._find_in_strides(amount, node)
         for _ in range(self.depth):
             left, right = self._pairs.index_select(0, node).unbind(1)
             # Rounding may leave a little more than there is on the right; where nothing is, nothing is drawn.
             goes_right = (amount >= left) & (right > 0)
             amount = torch.where(goes_right, amount - left, amount)
             node = 2 * node + goes_right
+        return node - self._first
+
+    def _find_in_strides(self, amount: Tensor, node: Tensor) -> Tensor:
+        """Go down several levels at a time: a node's descendants on a level lie side by side.
+
+        Half the time of single steps on the CPU. On a GPU running sums may be refused where results must be reproducible.
+        """
+        left = self.depth
+        while left:
+            levels = left % STRIDE or STRIDE
+            below = self.nodes.view(-1, 1 << levels).index_select(0, node).cumsum(1)
+            # Rounding may leave a little more than there is; the last one with a value is meant.
+            amount = torch.minimum(amount, torch.nextafter(below[:, -1], torch.zeros((), dtype=torch.float64)))
+            child = torch.searchsorted(below, amount[:, None], right=True)
+            before = below.gather(1, (child - 1).clamp_(min=0)).mul_(child > 0)
+            amount = amount - before[:, 0]
+            node = (node << levels) + child[:, 0]
+            left -= levels
         return node - self._first
 
     def write(self, index: Tensor, value: Tensor) -> None:

@@ -133,14 +133,15 @@ class SeedGroup:
 
     @contextmanager
     def _signals(self) -> Iterator[list[int]]:
-        """Pass SIGINT and SIGTERM on: the runs save themselves and stop, a second time at once."""
+        """Pass SIGINT, SIGTERM and SIGHUP on: the runs save themselves and stop, a second time at once."""
         received: list[int] = []
 
         def receive(number: int, frame: object) -> None:
             received.append(number)
             self._forward(number)
 
-        previous = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+        asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        previous = {number: signal.signal(number, receive) for number in asked}
         try:
             yield received
         finally:

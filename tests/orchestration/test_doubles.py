@@ -14,6 +14,7 @@ from etude.config.compose import compose
 from etude.config.schema import Config
 from etude.errors import ConfigError, EtudeError
 from etude.orchestration.orchestrator import Orchestrator
+from etude.telemetry.names import deterministic_items
 from tests.device_double import DEVICE, DeviceTensor, HostReadError, pretend_device
 from tests.doubles import Phased, WalkEnvironment
 from tests.runs_compared import assert_same_state
@@ -95,7 +96,7 @@ def test_transitions_land_only_in_the_buffer_the_phase_names() -> None:
 
 def test_a_phased_workflow_resumes_mid_phase_to_the_same_end() -> None:
     whole = _phased()
-    expected = [_deterministic(row) for row in whole.rows()]
+    expected = [deterministic_items(row) for row in whole.rows()]
     for stop in range(1, 60, 7):
         first = _phased()
         rows = []
@@ -111,12 +112,12 @@ def test_a_phased_workflow_resumes_mid_phase_to_the_same_end() -> None:
             return alive
 
         first._run_cycle = counted  # type: ignore[method-assign]
-        rows += [_deterministic(row) for row in first.rows()]
+        rows += [deterministic_items(row) for row in first.rows()]
         saved = _through_disk(first.state_dict())
         second = assembly.build(_config_of(first), environment=WalkEnvironment(4))
         assert second.load_state_dict(saved) == []
         if first.stop_reason == "SIGTERM":
-            rows += [_deterministic(row) for row in second.rows()]
+            rows += [deterministic_items(row) for row in second.rows()]
         assert rows == expected, f"stopped after {stop} cycles"
         final, other = whole.state_dict(), second.state_dict()
         final["shared"].pop("elapsed_s"), other["shared"].pop("elapsed_s")
@@ -125,10 +126,6 @@ def test_a_phased_workflow_resumes_mid_phase_to_the_same_end() -> None:
 
 def _config_of(orchestrator: Orchestrator) -> Config:
     return orchestrator.workflow.context.config
-
-
-def _deterministic(row: dict[str, float]) -> dict[str, float]:
-    return {key: value for key, value in row.items() if not key.startswith("time/")}
 
 
 def _through_disk(state: dict[str, Any]) -> dict[str, Any]:

@@ -214,3 +214,12 @@ def test_evaluating_an_environment_that_draws_from_the_global_generators_changes
     last, other = (read_rows(run.metrics_path)[-1] for run in (evaluated, plain))
     assert last["collect/return_mean"] == other["collect/return_mean"]
     assert last["episodes"] == other["episodes"]
+
+
+def test_a_run_that_a_callback_stops_has_one_row_for_its_last_step_and_an_evaluation(tmp_path: Path) -> None:
+    words = ("training.early_stop=train", "training.return_threshold=0", "evaluation.every_steps=100000")
+    run = train("CartPole-v1:ppo", tmp_path, "training.total_steps=20000", "algorithm.epochs=1", *words)
+    assert run.status == "stopped"
+    steps = [row["env_steps"] for row in read_rows(run.metrics_path)]
+    assert steps == sorted(set(steps))
+    assert "eval/return_mean" in run.summary["last_evaluation"]

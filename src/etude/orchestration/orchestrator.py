@@ -104,6 +104,7 @@ class Orchestrator:
         self._evaluation: dict[str, float] = {}  # since the last row
         self._improved = False
         self._saved_at: dict[str, int] | None = None
+        self._logged_at: dict[str, int] | None = None
         # Environment steps and seconds at the last rows: speed is measured over a stretch that holds one evaluation or so.
         self._marks: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=ROWS_OF_SPEED)
 
@@ -243,7 +244,10 @@ class Orchestrator:
     def _final_row(self) -> Row | None:
         if self.evaluator is not None and self._last_evaluation_at != self._position():
             self._evaluate()
-        return self._log() if self._evaluation or self._marks[-1][0] != self.counters.env_steps else None
+        if self._logged_at == self._position():
+            self._evaluation = {}  # stopped at a row: a step has one row, and the summary and the checkpoint have the rest
+            return None
+        return self._log()
 
     def _evaluate(self) -> None:
         self._done("evaluate")
@@ -264,6 +268,7 @@ class Orchestrator:
     def _log(self) -> Row:
         with self._timed("log"):
             self._done("log")
+            self._logged_at = self._position()
             self._refresh_episodes()
             row: Row = {**self.counters.as_dict(), **self.workflow.metrics.drain()}
             row |= {f"hp/{name}": value for name, value in self.workflow.hyper_parameters().items()}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 
-from etude.config.schema import Config
+from etude.config.schema import AlertsConfig, Config
 from etude.config.validate import to_plain
 from etude.errors import UserError
 from etude.runs.run import Run
 from etude.telemetry.alerts import Alerts
+from etude.telemetry.metric_alerts import Rule
 from etude.telemetry.sinks import Sink
 
 
@@ -18,6 +19,32 @@ def check_sinks(config: Config) -> None:
     for wanted, package in ((config.logging.tensorboard, "tensorboard"), (config.logging.wandb.enabled, "wandb")):
         if wanted and find_spec(package) is None:
             raise UserError(f"logging.{package} needs a package that is not installed: pip install 'etude[{package}]'")
+
+
+def alert_rules(options: AlertsConfig) -> list[Rule]:
+    """Return what is watched, with the limits that the config sets."""
+    return [
+        Rule(
+            "train/approx_kl",
+            options.kl_below,
+            options.kl_above,
+            too_low="the policy hardly moves; a higher algorithm.learning_rate or more algorithm.epochs would move it",
+            too_high="the policy moves too far each rollout; lower algorithm.learning_rate or algorithm.epochs, "
+            "or set algorithm.target_kl",
+        ),
+        Rule(
+            "train/clip_fraction",
+            options.clip_fraction_below,
+            options.clip_fraction_above,
+            too_low="clipping hardly acts; steps could be larger",
+            too_high="most of each rollout is clipped away; lower algorithm.learning_rate or algorithm.epochs",
+        ),
+        Rule(
+            "train/explained_variance",
+            options.explained_variance_below,
+            too_low="the critic predicts worse than a constant would; try a higher critic learning rate or normalised rewards",
+        ),
+    ]
 
 
 def optional_sinks(config: Config, run: Run, past: Sequence[Mapping[str, float]], alerts: Alerts) -> list[Sink]:

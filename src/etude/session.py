@@ -26,7 +26,7 @@ from etude.errors import CheckpointError, EnvironmentFailureError, EtudeError, N
 from etude.orchestration.inspection import Profile, bottleneck, watch_for_nan
 from etude.orchestration.orchestrator import LEFT, CheckpointWriter, Orchestrator, Row
 from etude.run_failures import disk_failures_told, goes_on
-from etude.run_sinks import check_sinks, optional_sinks
+from etude.run_sinks import alert_rules, check_sinks, optional_sinks
 from etude.runs import provenance, trust
 from etude.runs.checkpoint import CheckpointStore
 from etude.runs.index import find_runs
@@ -37,6 +37,7 @@ from etude.stop_signals import stopping_on_signals
 from etude.telemetry.alerts import Alerts
 from etude.telemetry.console import Console
 from etude.telemetry.jsonl import JsonlSink, read_rows, rewind, write_csv
+from etude.telemetry.metric_alerts import MetricAlerts
 from etude.telemetry.run_log import tee_to
 from etude.telemetry.sinks import Sink, SinkGroup
 
@@ -99,7 +100,8 @@ class Training:
             run.remove_leftovers()
             run.update_status(status="running")
             rows = JsonlSink(run.metrics_path)
-            sinks: list[Sink] = [console, *optional_sinks(config, run, self._past, alerts)]
+            watching = MetricAlerts(alert_rules(config.logging.alerts), console.message, self._past)
+            sinks: list[Sink] = [console, watching, *optional_sinks(config, run, self._past, alerts)]
             group = SinkGroup(sinks, on_alert=alert, record=rows)
             stack.callback(group.close)
             store = run.checkpoints(config.checkpoint.keep)

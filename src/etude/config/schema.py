@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from etude.config.constraints import Bounds, Component, NonNegativeInt, PositiveFloat, PositiveInt
+from etude.config.constraints import Bounds, Component, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 SCHEMA_VERSION = 1
 
@@ -157,6 +157,22 @@ class WandbConfig:
 
 
 @dataclass(frozen=True)
+class AlertsConfig:
+    """When a metric, averaged over five rows, is worth a line; each is said once in a run. null turns one off."""
+
+    kl_above: PositiveFloat | None = 0.05
+    """train/approx_kl: the policy moves further in a rollout than the data supports."""
+    kl_below: NonNegativeFloat | None = None
+    """train/approx_kl: the policy hardly moves (0.001, say). Off by default: one that has solved its task rests too."""
+    clip_fraction_above: PositiveFloat | None = 0.5
+    """train/clip_fraction: most of the data no longer counts."""
+    clip_fraction_below: NonNegativeFloat | None = None
+    """train/clip_fraction: clipping hardly acts (0.05, say). Off by default, for the same reason."""
+    explained_variance_below: float | None = -0.2
+    """train/explained_variance: the critic is worse than a constant."""
+
+
+@dataclass(frozen=True)
 class LoggingConfig:
     """Where metrics go. metrics.jsonl and metrics.csv are always written."""
 
@@ -170,6 +186,8 @@ class LoggingConfig:
     """Write TensorBoard event files to the run's logs/ (extra: tensorboard)."""
     wandb: WandbConfig = WandbConfig()
     """Weights & Biases (extra: wandb)."""
+    alerts: AlertsConfig = AlertsConfig()
+    """Ranges of metrics outside of which something is said."""
 
 
 @dataclass(frozen=True)

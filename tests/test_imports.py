@@ -24,7 +24,17 @@ ALLOWED = {
     "runs": {"runs", "errors", "segments"},
     "telemetry": {"telemetry", "errors"},
     "comparison": {"comparison", "runs", "telemetry", "errors"},
-    "verification": {"verification", "session", "assembly", "orchestration", "runs", "telemetry", "compute", "config", "errors"},
+    "verification": {
+        "verification",
+        "session",
+        "assembly",
+        "orchestration",
+        "runs",
+        "telemetry",
+        "compute",
+        "config",
+        "errors",
+    },
 }
 
 

@@ -140,7 +140,8 @@ class CartPole(ClassicVector):
         change[:, 3] = theta_acc
         change *= 0.02
         change += state
-        return change, 1.0, (np.abs(change[:, ::2]) > self._limits).any(1)
+        beyond = np.abs(change[:, ::2]) > self._limits
+        return change, 1.0, beyond[:, 0] | beyond[:, 1]
 
 
 class Pendulum(ClassicVector):

@@ -68,9 +68,9 @@ class PointReachVector(TaskVector):
 
     task: PointReach
 
-    def compute_reward(self, achieved_goal: Tensor, desired_goal: Tensor, info: Any = None) -> Tensor:
-        """(..., 2), (..., 2) → (...,)"""
-        return self.task.compute_reward(achieved_goal, desired_goal, info)
+    def __init__(self, task: PointReach, *arguments: Any) -> None:
+        super().__init__(task, *arguments)
+        self.compute_reward = task.compute_reward
 
 
 class PointReachEnv(TaskEnv):

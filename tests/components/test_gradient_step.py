@@ -20,6 +20,7 @@ CASES = {
         "algorithm.adaptive_kl=0.01",
         "algorithm.clip_value_loss=0.2",
         "algorithm.critic_learning_rate=5e-4",
+        "algorithm.accumulate=3",
         "environment.normalize_observations=rolling",
     ),
 }

@@ -15,7 +15,7 @@ from etude.compute.accelerate import Mode
 class GradientStep:
     """Minimises what an objective returns: `objective(rows) -> (loss, metrics)`, one minibatch at a time.
 
-    It is an UpdateStep of a single stage; see there for `decide`, `skip` and `skip_non_finite`.
+    It is an UpdateStep of a single stage; see there for `accumulate`, `decide`, `skip` and `skip_non_finite`.
     """
 
     def __init__(
@@ -24,12 +24,13 @@ class GradientStep:
         optimizer: Optimizer,
         *,
         max_grad_norm: float | None,
+        accumulate: int = 1,
         decide: Callable[[Metrics], None] | None = None,
         skip: Tensor | None = None,
         skip_non_finite: bool = False,
         mode: Mode = "eager",
     ) -> None:
-        stage = Stage(objective, optimizer, max_grad_norm)
+        stage = Stage(objective, optimizer, max_grad_norm, accumulate=accumulate)
         self._update = UpdateStep([stage], decide=decide, skip=skip, skip_non_finite=skip_non_finite, mode=mode)
         self.mode, self.steps_per_call = self._update.mode, self._update.steps_per_call
 

@@ -35,12 +35,16 @@ def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter
 
 
 def clipped_step(
-    optimizer: Optimizer, max_grad_norm: float | None, skip: Tensor | None = None, *, skip_non_finite: bool = False
+    optimizer: Optimizer,
+    max_grad_norm: float | None,
+    skip: Tensor | None = None,
+    *,
+    skip_non_finite: bool = False,
+    norm: Tensor | None = None,
 ) -> Tensor:
     """Clip gradients to a total norm, step, and return the norm before clipping. Where `skip` is 1, nothing changes."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
+    norm = gradient_norms(optimizer)[""] if norm is None else norm
     if skip_non_finite:
         skip = or_non_finite(skip, norm)
     if max_grad_norm is not None:
@@ -56,6 +60,20 @@ def clipped_step(
     elif not bool(skip):
         optimizer.step()
     return norm
+
+
+def gradient_norms(optimizer: Optimizer) -> dict[str, Tensor]:
+    """Return the norm of the whole gradient, under no name, and that of each named group if there are several."""
+    owned = [[p.grad for p in group["params"] if p.grad is not None] for group in optimizer.param_groups]
+    if not any(owned):
+        return {"": torch.zeros(())}
+    each = torch.stack(torch._foreach_norm([gradient for own in owned for gradient in own]))  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
+    norms = {"": torch.linalg.vector_norm(each)}
+    if len(owned) > 1:
+        names = [str(group.get("name", index)) for index, group in enumerate(optimizer.param_groups)]
+        parts = each.split([len(own) for own in owned])
+        norms |= {name: torch.linalg.vector_norm(part) for name, part in zip(names, parts, strict=True)}
+    return norms
 
 
 def or_non_finite(skip: Tensor | None, norm: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ can be taken one way now and another way after a resume. Random numbers come in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from torch.optim import Optimizer
 
 from etude.buffers.rollout import take
 from etude.components.adam import adam_, adam_state, is_adam
-from etude.components.optimizers import clipped_step, or_non_finite
+from etude.components.optimizers import clipped_step, gradient_norms, or_non_finite
 from etude.compute.accelerate import Mode, compile_apart
 
 Metrics = Mapping[str, Tensor]
@@ -29,6 +30,9 @@ STEPS_PER_CALL = 4
 """How many steps are worth unrolling into one compiled call: fewer trips through Python, for a longer compilation."""
 PER_ROW = "per_row"
 """The one metric that may have a value for each row, (B,): such as how wrong it was. It is not logged, but kept apart."""
+
+
+LOSS = "loss"
 
 
 class Stage(NamedTuple):
@@ -42,11 +46,28 @@ class Stage(NamedTuple):
     """Metrics are called after it: train/<name>_loss, train/<name>_grad_norm."""
     every: int = 1
     """Take part in every so many updates only."""
+    accumulate: int = 1
+    """Compute the gradient in so many pieces of the batch, one after the other, and take one step: for memory's sake."""
 
-    def named(self, loss: Tensor, metrics: Metrics, norm: Tensor) -> dict[str, Tensor]:
-        """Return what is logged of this stage's step."""
+    def named(self, loss: Tensor, metrics: Metrics, norms: Metrics) -> dict[str, Tensor]:
+        """Return what is logged of this stage's step; `norms` has the whole gradient's under no name."""
         prefix = f"train/{self.name}_" if self.name else "train/"
-        return {f"{prefix}loss": loss, **metrics, f"{prefix}grad_norm": norm}
+        of_groups = {f"{prefix}grad_norm_{group}".removesuffix("_"): norm for group, norm in norms.items()}
+        return {f"{prefix}loss": loss, **metrics, **of_groups}
+
+    def pieces(self, rows: Mapping[str, Any]) -> list[tuple[float, Mapping[str, Any]]]:
+        """Return the rows in the pieces that a gradient is computed in, each with its share of the whole.
+
+        A loss is a mean over rows, so the shares of its pieces add up to it. What needs the batch as a whole, such as
+        statistics of it, an objective does in a method `whole_batch(rows) -> rows`.
+        """
+        whole_batch = getattr(self.objective, "whole_batch", None)
+        rows = rows if whole_batch is None else whole_batch(rows)
+        size = len(next(_leaves(rows)))
+        if self.accumulate == 1 or size == 1:
+            return [(1.0, rows)]
+        bounds = [size * k // self.accumulate for k in range(self.accumulate + 1)]
+        return [((end - begin) / size, _cut(rows, begin, end)) for begin, end in pairwise(bounds) if end > begin]
 
 
 class UpdateStep:
@@ -104,19 +125,27 @@ class UpdateStep:
         return reports
 
     def _eager_stage(self, stage: Stage, rows: Mapping[str, Any]) -> dict[str, Tensor]:
-        loss, metrics = stage.objective(rows)
+        inputs = [p for group in stage.optimizer.param_groups for p in group["params"] if p.requires_grad]
+        stage.optimizer.zero_grad(set_to_none=False)
+        parts = []
+        for share, piece in stage.pieces(rows):
+            loss, metrics = stage.objective(piece)
+            (loss if share == 1 else share * loss).backward(inputs=inputs)
+            parts.append((share, {LOSS: loss.detach(), **{key: value.detach() for key, value in metrics.items()}}))
+        metrics = _mean(parts)
+        loss = metrics.pop(LOSS)
         if self._decide is not None:
             with torch.no_grad():
                 self._decide(metrics)
-        stage.optimizer.zero_grad(set_to_none=False)
-        loss.backward(inputs=[p for group in stage.optimizer.param_groups for p in group["params"] if p.requires_grad])
-        norm = clipped_step(stage.optimizer, stage.max_grad_norm, self.skip, skip_non_finite=self._skip_non_finite)
-        return self._report(stage, loss.detach(), {k: v.detach() for k, v in metrics.items()}, norm)
+        norms = gradient_norms(stage.optimizer)
+        options = {"skip_non_finite": self._skip_non_finite, "norm": norms[""]}
+        clipped_step(stage.optimizer, stage.max_grad_norm, self.skip, **options)
+        return self._report(stage, loss, metrics, norms)
 
-    def _report(self, stage: Stage, loss: Tensor, metrics: Metrics, norm: Tensor) -> dict[str, Tensor]:
-        named = stage.named(loss, metrics, norm)
+    def _report(self, stage: Stage, loss: Tensor, metrics: Metrics, norms: Metrics) -> dict[str, Tensor]:
+        named = stage.named(loss, metrics, norms)
         if self._skip_non_finite:
-            named["train/skipped" if not stage.name else f"train/{stage.name}_skipped"] = or_non_finite(None, norm)
+            named["train/skipped" if not stage.name else f"train/{stage.name}_skipped"] = or_non_finite(None, norms[""])
         return named
 
     def _stacked(self, steps: Sequence[Sequence[dict[str, Tensor]]]) -> tuple[Tensor, ...]:
@@ -167,18 +196,31 @@ class UpdateStep:
         return self._stacked(steps)
 
     def _pure_stage(self, stage: Stage, state: dict[str, Any], rows: Mapping[str, Any]) -> dict[str, Tensor]:
-        def loss_of(parameters: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-            return functional_call(stage.objective, parameters, (rows,))
+        def loss_of(parameters: dict[str, Tensor], piece: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+            return functional_call(stage.objective, parameters, (piece,))
 
-        gradients, (loss, metrics) = grad_and_value(loss_of, has_aux=True)(state["parameters"])
+        gradients: dict[str, Tensor] = {}
+        parts = []
+        for share, piece in stage.pieces(rows):
+            found, (loss, metrics) = grad_and_value(loss_of, has_aux=True)(state["parameters"], piece)
+            gradients = {name: g if share == 1 else share * g + gradients.get(name, 0) for name, g in found.items()}
+            parts.append((share, {LOSS: loss, **metrics}))
+        metrics = _mean(parts)
+        loss = metrics.pop(LOSS)
         if self._decide is not None:
             self._decide(metrics)
-        norm = torch.stack([gradient.square().sum() for gradient in gradients.values()]).sum().sqrt()
+        squares = {name: gradient.square().sum() for name, gradient in gradients.items()}
+        groups = dict.fromkeys(state["group"].values()) if len(set(state["group"].values())) > 1 else {}
+        of_groups = {
+            group: torch.stack([squares[name] for name, own in state["group"].items() if own == group]).sum().sqrt()
+            for group in groups
+        }
+        norm = torch.stack([*squares.values()]).sum().sqrt()
         skip = or_non_finite(self.skip, norm) if self._skip_non_finite else self.skip
         scale = 1.0 if stage.max_grad_norm is None else (stage.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         for name, gradient in gradients.items():
             adam_(state, name, gradient * scale, skip)
-        return self._report(stage, loss, metrics, norm)
+        return self._report(stage, loss, metrics, {"": norm, **of_groups})
 
     # ---- captured: the eager step, recorded once for each pattern and replayed -------------------------------------------
 
@@ -236,6 +278,22 @@ class _Graph:
             self._indices.copy_(indices)
         self._graph.replay()
         return tuple(table.clone() for table in self._tables)
+
+
+def _mean(parts: Sequence[tuple[float, dict[str, Tensor]]]) -> dict[str, Tensor]:
+    """Return the metrics of a batch from those of its pieces: weighed by their shares, or one after the other for rows."""
+    if len(parts) == 1:
+        return parts[0][1]
+    return {
+        key: torch.cat([metrics[key] for _, metrics in parts])
+        if key == PER_ROW
+        else torch.stack([share * metrics[key] for share, metrics in parts]).sum(0)
+        for key in parts[0][1]
+    }
+
+
+def _cut(tree: Mapping[str, Any], begin: int, end: int) -> dict[str, Any]:
+    return {key: _cut(value, begin, end) if isinstance(value, Mapping) else value[begin:end] for key, value in tree.items()}
 
 
 def _rows(batch: Mapping[str, Any], indices: Tensor | None, count: int) -> list[Mapping[str, Any]]:

@@ -56,6 +56,8 @@ class A2CConfig:
     """Scale advantages to mean 0 and deviation 1; the rollout is the batch here."""
     max_grad_norm: PositiveFloat | None = 0.5
     """Clip the gradient to this norm; null leaves it alone."""
+    accumulate: PositiveInt = 1
+    """Pieces in which each gradient is computed before its step, for batches too large for memory; the step is the same."""
     optimizer: Annotated[Any, Component("optimizer")] = Part("rmsprop", {"alpha": 0.99, "eps": 1e-5})
     """adam, adamw, rmsprop, sgd or an import path, with its options."""
     init_noise_std: PositiveFloat = 1.0
@@ -113,6 +115,7 @@ class A2C(Workflow):
             Objective(self.actor, self.critic, self.head, self.scheduled("value_coef"), self.scheduled("entropy_coef")),
             self.optimizer,
             max_grad_norm=settings.max_grad_norm,
+            accumulate=settings.accumulate,
             skip_non_finite=context.config.training.on_nan == "skip",
             mode=context.mode,
         )

@@ -43,12 +43,13 @@ class MetricSums:
 
     def add_row(self, row: Tensor, keys: tuple[str, ...], group: str = "update") -> None:
         """Add one unit of work whose values are one tensor already."""
-        if group in self._sums:
+        if self._keys.get(group) == keys and group in self._sums:
             self._sums[group] = self._sums[group].to(row.device).add_(row)
-        else:
+        else:  # the first one, or the first since sums that an earlier version saved under other names
             self._keys[group] = keys
             self._sums[group] = row.clone()
-        self._weights[group] = self._weights.get(group, 0) + 1
+            self._weights[group] = 0
+        self._weights[group] += 1
 
     def drain(self) -> dict[str, float]:
         """Return the mean of each metric since the last call, and begin again."""

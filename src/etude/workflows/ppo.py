@@ -93,6 +93,8 @@ class PPOConfig:
     """Skip the rest of a rollout's steps once the policy has moved 1.5 times this far from it."""
     adaptive_kl: PositiveFloat | None = None
     """Move the learning rate so that each step changes the policy by about this much (replaces its schedule)."""
+    accumulate: PositiveInt = 1
+    """Pieces in which each gradient is computed before its step, for batches too large for memory; the step is the same."""
     optimizer: Annotated[Any, Component("optimizer")] = Part("adamw", {"eps": 1e-5, "weight_decay": 0.0})
     """adam, adamw, sgd or an import path, with its options."""
     init_noise_std: PositiveFloat = 1.0
@@ -203,6 +205,7 @@ class PPO(Workflow):
             Objective(self.actor, self.critic, self.head, settings, hyper, evaluate),
             self.optimizer,
             max_grad_norm=settings.max_grad_norm,
+            accumulate=settings.accumulate,
             decide=self._note_divergence if settings.target_kl or settings.adaptive_kl else None,
             skip=self._stopped if settings.target_kl is not None else None,
             skip_non_finite=context.config.training.on_nan == "skip",
@@ -345,14 +348,18 @@ class Objective(nn.Module):
         self.actor, self.critic, self.head = actor, critic, head
         self.settings, self.hyper, self._evaluate = settings, dict(hyper), evaluate
 
+    def whole_batch(self, batch: Batch) -> Batch:
+        """Scale the advantages of a minibatch, before it is cut into pieces."""
+        if self.settings.normalize_advantages != "batch":
+            return batch
+        return {**batch, "advantages": _standardize(batch["advantages"])}
+
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss and what to log of it."""
         settings, clip = self.settings, self.hyper["clip_range"]
         mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
         distribution = self.head(self._evaluate(self.actor, batch, "actor"), mask)
         advantages = batch["advantages"]
-        if settings.normalize_advantages == "batch":
-            advantages = _standardize(advantages)
 
         log_ratio = distribution.log_prob(batch["sample"]) - batch["log_prob"]
         ratio = log_ratio.exp()

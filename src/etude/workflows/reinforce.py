@@ -58,6 +58,8 @@ class ReinforceConfig:
     """Weight of the entropy bonus. Higher explores longer."""
     max_grad_norm: PositiveFloat | None = None
     """Clip the gradient to this norm; null leaves it alone. Depends on the rewards' scale."""
+    accumulate: PositiveInt = 1
+    """Pieces in which each gradient is computed before its step, for batches too large for memory; the step is the same."""
     optimizer: Annotated[Any, Component("optimizer")] = Part("adamw", {"eps": 1e-5, "weight_decay": 0.0})
     """adam, adamw, rmsprop, sgd or an import path, with its options."""
     init_noise_std: PositiveFloat = 1.0
@@ -109,6 +111,7 @@ class Reinforce(Workflow):
             Objective(self.actor, self.head, self.scheduled("entropy_coef")),
             self.optimizer,
             max_grad_norm=settings.max_grad_norm,
+            accumulate=settings.accumulate,
             skip_non_finite=context.config.training.on_nan == "skip",
         )
 

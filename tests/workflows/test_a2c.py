@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from etude import assembly
+from etude.components.gradient_step import GradientStep
 from etude.components.returns import discounted_returns
 from etude.config.compose import compose
 from etude.orchestration.orchestrator import Orchestrator
@@ -83,6 +84,13 @@ def test_rmsprop_is_the_default_and_any_other_optimiser_will_do() -> None:
         assert run.workflow.update(PHASE, 1).updates == 1
         assert type(workflow.optimizer).__name__ == kind
         assert any(not torch.equal(old, new) for old, new in zip(before, workflow.actor.parameters(), strict=True))
+
+
+def test_an_optimiser_whose_rate_the_host_writes_is_not_captured() -> None:
+    for name, mode in (("rmsprop", "eager"), ("adam", "graph")):
+        _, workflow = build(f"algorithm.optimizer={name}")
+        step = GradientStep(workflow.actor, workflow.optimizer, max_grad_norm=None, mode="graph")
+        assert step.mode == mode, "a schedule would have no effect inside a graph"
 
 
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])

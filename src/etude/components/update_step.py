@@ -94,7 +94,10 @@ class UpdateStep:
         self._paces = (*(stage.every for stage in self.stages), after_every)
         self.skip, self._skip_non_finite, self._changed_after = skip, skip_non_finite, tuple(changed_after)
         compilable = all(is_adam(stage.optimizer) for stage in self.stages)
-        self.mode: Mode = mode if mode != "compiled" or compilable else "eager"
+        # Optimisers without tensor rates have theirs written by the host before every step, which a captured step would miss.
+        capturable = not any("rate" in group for stage in self.stages for group in stage.optimizer.param_groups)
+        possible = {"eager": True, "compiled": compilable, "graph": capturable}
+        self.mode: Mode = mode if possible[mode] else "eager"
         self.steps_per_call = 1 if self.mode == "eager" else STEPS_PER_CALL
         self.keys: dict[str, tuple[str, ...]] = {}
         self.per_row: dict[str, Tensor] = {}

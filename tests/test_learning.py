@@ -38,6 +38,12 @@ def test_pendulum_reaches_minus_250_in_200k_steps_on_three_seeds(tmp_path: Path)
     assert [value for value, _ in results if value < -250] == []
 
 
+@pytest.mark.parametrize("algorithm", ["a2c", "reinforce"])
+def test_cartpole_is_solved_without_clipping_or_replay_within_500k_steps(algorithm: str, tmp_path: Path) -> None:
+    results = [_train_and_measure(f"CartPole-v1:{algorithm}", seed, tmp_path) for seed in (1, 2, 3)]
+    assert [value for value, _ in results if value < 475] == []
+
+
 def test_the_loops_own_cost_is_below_three_percent(tmp_path: Path) -> None:
     """1 - time inside hooks / wall time, on the default CartPole preset with every sink on."""
     from etude.telemetry.jsonl import read_rows

@@ -91,7 +91,7 @@ def test_deterministic_mode_changes_nothing_on_the_cpu_and_is_in_force(tmp_path:
 
 
 def _start(root: Path, *words: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "etude", "train", "CartPole-v1:ppo", "--runs", str(root), "-q", *words]
+    command = [sys.executable, "-m", "etude", "train", "CartPole-v1:ppo", "--runs", str(root), "-q", "--no-compile", *words]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

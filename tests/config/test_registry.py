@@ -147,7 +147,7 @@ def test_an_unknown_name_lists_what_there_is() -> None:
     with pytest.raises(UserError, match=r"unknown buffer 'rolout'; did you mean 'rollout'\? \(known: "):
         buffers.resolve("rolout")
     assert Registry("thing", {}).names() == []
-    assert callbacks.builtin_names() == ["video"]
+    assert callbacks.builtin_names() == ["q_contours", "video"]
 
 
 @dataclass(frozen=True)
@@ -157,3 +157,5 @@ class _NamelessConfig:
 
 class Nameless:
     Config = _NamelessConfig
+
+    def forward(self) -> None: ...

@@ -27,9 +27,12 @@ from tests.config.conftest import Complaints, Write
         ("network.actr.hidden_dims=[8]", "network.actr: ppo has no network of this name; did you mean 'actor'?"),
         ("network.actr=mlp", "network.actr: ppo has no network of this name; did you mean 'actor'?"),
         ("network.actor.hiden_dims=[8]", "network.actor.hiden_dims: unknown key; did you mean 'hidden_dims'?"),
-        ("network.actor.type=mpl", "network.actor: unknown network 'mpl'; did you mean 'mlp'? (known: mlp)"),
-        ("buffers.rollout.type=rolout", "buffers.rollout: unknown buffer 'rolout'; did you mean 'rollout'? (known: rollout)"),
-        ("buffers.extra.stps=1", "buffers.extra={'stps': 1}: needs 'type', one of rollout"),
+        (
+            "network.actor.type=mpl",
+            "network.actor: unknown network 'mpl'; did you mean 'mlp'? (known: cnn, gru, lstm, mlp, transformer)",
+        ),
+        ("buffers.rollout.type=rolout", "buffers.rollout: unknown buffer 'rolout'; did you mean 'rollout'? (known: "),
+        ("buffers.extra.stps=1", "buffers.extra={'stps': 1}: needs 'type', one of hindsight, prioritized"),
         (
             "algorithm.optimizer=adm",
             "algorithm.optimizer: unknown optimizer 'adm'; did you mean 'adam'? (known: ",
@@ -59,7 +62,7 @@ from tests.config.conftest import Complaints, Write
         ("algorithm.learning_rate=0", "algorithm.learning_rate=0: must be above 0"),
         ("algorithm.clip_range=lin_-0.2", "algorithm.clip_range=lin_-0.2: must be above 0"),
         ("algorithm.target_kl=0", "algorithm.target_kl=0: must be above 0"),
-        ("algorithm.name=pp", "unknown algorithm 'pp'; did you mean 'ppo'? (known: ppo, random)"),
+        ("algorithm.name=pp", "unknown algorithm 'pp'; did you mean 'ppo'? (known: a2c, "),
         ("experiment.name='???'", "experiment.name: is marked ??? and needs a value"),
     ],
 )

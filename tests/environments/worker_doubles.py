@@ -20,7 +20,6 @@ from gymnasium.wrappers import TimeLimit
 from etude.environments.vector import VectorEnvironment
 from etude.environments.workers import WorkerVector
 from etude.errors import UserError
-from tests.environments.test_conformance import actions
 
 with warnings.catch_warnings():  # SWIG's types crash the interpreter where their warning is an error
     warnings.simplefilter("ignore")
@@ -117,6 +116,8 @@ def all_gone(pids: list[int], within_s: float = 0.0) -> bool:
 
 
 def moves_for(vector: VectorEnvironment, steps: int) -> list[torch.Tensor]:
+    from tests.environments.test_conformance import actions  # here: workers import this module, and need none of the tests
+
     return actions(vector.single_action_space, steps, num_envs=vector.num_envs, seed=8)
 
 

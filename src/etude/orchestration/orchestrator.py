@@ -244,7 +244,8 @@ class Orchestrator:
     def _final_row(self) -> Row | None:
         if self.evaluator is not None and self._last_evaluation_at != self._position():
             self._evaluate()
-        if self._logged_at == self._position():
+        idle = self._logged_at is None and self._marks[-1][0] == self.counters.env_steps  # a sitting with nothing left to do
+        if idle or self._logged_at == self._position():
             self._evaluation = {}  # stopped at a row: a step has one row, and the summary and the checkpoint have the rest
             return None
         return self._log()

@@ -21,7 +21,6 @@ def _resident_mib() -> float:
     [
         (60_000, ("CartPole-v1:ppo", "algorithm.epochs=1")),
         pytest.param(200_000, ("CartPole-v1:ppo", "algorithm.epochs=1"), marks=pytest.mark.slow),
-        pytest.param(60_000, ("CartPole-v1:sac", "buffers.replay.capacity=5000"), marks=pytest.mark.slow),
     ],
 )
 def test_memory_grows_by_less_than_a_mebibyte_in_ten_thousand_steps(steps: int, words: tuple[str, ...], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,11 @@ from typing import Annotated, Any
 
 import gymnasium
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from etude.buffers.base import Batch
 from etude.buffers.replay import ReplayBuffer
+from etude.components.critics import space_with_action
 from etude.components.update_step import PER_ROW, UpdateStep
 from etude.config.constraints import (
     Bounds,
@@ -113,10 +115,9 @@ class OffPolicy(Workflow):
         if not buffer.ready:
             return HookResult()
         self.set_schedules(phase)
-        buffer.set_schedules(phase.env_steps, phase.total_steps)
         streams, batch_size = self.context.streams, self.context.config.algorithm.batch_size
         for steps in self._calls(count):
-            batch = buffer.sample_many(steps, batch_size, streams["buffer"])
+            batch = buffer.sample_many(steps, batch_size, streams["buffer"], self.columns)
             rows = {key: batch[key] for key in (*self.columns, "weight") if key in batch} | self.noise(steps, streams["noise"])
             reports = self._step(rows, first=int(self._updates))
             self._updates += steps
@@ -148,8 +149,26 @@ class OffPolicy(Workflow):
         self._step = self.update_step()
 
 
+class WithCritics(OffPolicy):
+    """Several critics that read an observation and a continuous action."""
+
+    critic: nn.Module
+
+    @classmethod
+    def input_spaces(
+        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, gymnasium.Space[Any]]:
+        """Critics read the action too, on a scale where its bounds are ±1."""
+        unit = gymnasium.spaces.Box(-1.0, 1.0, (math.prod(action_space.shape or ()),))
+        return {"critic": space_with_action(observation_space, unit)}
+
+    @classmethod
+    def copies(cls, config: Config) -> dict[str, int]:
+        """Several critics."""
+        return {"critic": config.algorithm.critics}
+
+
 def uniform_actions(space: gymnasium.spaces.Box, observation: Observation, generator: Generator) -> Tensor:
     """Return actions (N, D) drawn uniformly from [-1, 1]."""
     first = next(iter(observation.values())) if isinstance(observation, Mapping) else observation
-    size = int(torch.tensor(space.shape).prod())
-    return torch.empty(len(first), size, device=first.device).uniform_(-1, 1, generator=generator)
+    return torch.empty(len(first), math.prod(space.shape), device=first.device).uniform_(-1, 1, generator=generator)

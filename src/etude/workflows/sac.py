@@ -20,7 +20,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
-from etude.components.critics import Follow, space_with_action, target_of, with_action
+from etude.components.critics import Follow, target_of, with_action
 from etude.components.distributions import CategoricalHead, SquashedGaussianHead, check_mask
 from etude.components.networks.encoder import ACTION_MASK
 from etude.components.normalizers import ObservationNormalizer
@@ -31,7 +31,7 @@ from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicy, OffPolicyConfig, uniform_actions
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, uniform_actions
 from etude.workflows.policy import ActorPolicy, Policy
 
 
@@ -61,13 +61,12 @@ class SACConfig(OffPolicyConfig):
     """What the actor climbs: the lowest critic, or their mean."""
 
 
-class SAC(OffPolicy):
+class SAC(WithCritics):
     """Soft actor-critic."""
 
     Config = SACConfig
     needs: ClassVar[Mapping[str, Sequence[str]]] = {"actor": ["forward"], "critic": ["forward"]}
     actor: nn.Module
-    critic: nn.Module
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -87,19 +86,13 @@ class SAC(OffPolicy):
         """Critics of continuous actions read the action; those of discrete ones have an output for each."""
         if isinstance(action_space, spaces.Discrete):
             return {}
-        unit = spaces.Box(-1.0, 1.0, (math.prod(action_space.shape or ()),))
-        return {"critic": space_with_action(observation_space, unit)}
+        return super().input_spaces(observation_space, action_space)
 
     @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
         """The actor describes a distribution; a critic is one number, or one for each discrete action."""
         values = int(action_space.n) if isinstance(action_space, spaces.Discrete) else 1
         return {"actor": _head(action_space).size, "critic": values}
-
-    @classmethod
-    def copies(cls, config: Config) -> dict[str, int]:
-        """Several critics."""
-        return {"critic": config.algorithm.critics}
 
     def initialize(self, context: Context) -> None:
         """Bind actor and critics, and build what surrounds them."""

@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
-from etude.components.critics import Follow, space_with, space_with_action, target_of, with_action, with_part
+from etude.components.critics import Follow, space_with, target_of, with_action, with_part
 from etude.components.distributions import DeterministicHead, check_mask
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.optimizers import build_optimizer
@@ -32,7 +32,7 @@ from etude.config.schema import Config
 from etude.environments.vector import Observation, map_observation
 from etude.errors import UserError
 from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicy, OffPolicyConfig, uniform_actions
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, uniform_actions
 from etude.workflows.policy import Policy
 
 NOISE = "noise"
@@ -72,7 +72,7 @@ class SQLConfig(OffPolicyConfig):
             )
 
 
-class SQL(OffPolicy):
+class SQL(WithCritics):
     """Soft Q-learning."""
 
     Config = SQLConfig
@@ -99,22 +99,14 @@ class SQL(OffPolicy):
         cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
     ) -> dict[str, gymnasium.Space[Any]]:
         """Critics read the action too, the sampler as many random numbers."""
-        shape = (math.prod(action_space.shape or ()),)
-        noise = spaces.Box(-math.inf, math.inf, shape)
-        return {
-            "critic": space_with_action(observation_space, spaces.Box(-1.0, 1.0, shape)),
-            "sampler": space_with(observation_space, NOISE, noise),
-        }
+        noise = spaces.Box(-math.inf, math.inf, (math.prod(action_space.shape or ()),))
+        critic = super().input_spaces(observation_space, action_space)
+        return {**critic, "sampler": space_with(observation_space, NOISE, noise)}
 
     @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
         """An action, and its value."""
         return {"sampler": _head(action_space).size, "critic": 1}
-
-    @classmethod
-    def copies(cls, config: Config) -> dict[str, int]:
-        """Several critics."""
-        return {"critic": config.algorithm.critics}
 
     def initialize(self, context: Context) -> None:
         """Bind sampler and critics, and build what surrounds them."""

@@ -11,7 +11,6 @@ DDPG is one critic, an actor that moves every time, and targets without noise:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
-from etude.components.critics import Follow, space_with_action, target_of, with_action
+from etude.components.critics import Follow, target_of, with_action
 from etude.components.distributions import DeterministicHead, check_mask
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.optimizers import build_optimizer
@@ -32,7 +31,7 @@ from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicy, OffPolicyConfig, uniform_actions
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, uniform_actions
 from etude.workflows.policy import ActorPolicy, Policy
 
 
@@ -60,13 +59,12 @@ class TD3Config(OffPolicyConfig):
     """Multiplies rewards."""
 
 
-class TD3(OffPolicy):
+class TD3(WithCritics):
     """Twin delayed deep deterministic policy gradients."""
 
     Config = TD3Config
     needs: ClassVar[Mapping[str, Sequence[str]]] = {"actor": ["forward"], "critic": ["forward"]}
     actor: nn.Module
-    critic: nn.Module
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -80,22 +78,9 @@ class TD3(OffPolicy):
         check_mask(observation_space, _head(action_space))
 
     @classmethod
-    def input_spaces(
-        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
-    ) -> dict[str, gymnasium.Space[Any]]:
-        """Critics read the action too."""
-        unit = spaces.Box(-1.0, 1.0, (math.prod(action_space.shape or ()),))
-        return {"critic": space_with_action(observation_space, unit)}
-
-    @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
         """An action, and its value."""
         return {"actor": _head(action_space).size, "critic": 1}
-
-    @classmethod
-    def copies(cls, config: Config) -> dict[str, int]:
-        """Several critics."""
-        return {"critic": config.algorithm.critics}
 
     def initialize(self, context: Context) -> None:
         """Bind actor and critics, and build what surrounds them."""
@@ -104,7 +89,7 @@ class TD3(OffPolicy):
         self.head = _head(context.action_space).to(context.device)
         mode = context.config.environment.normalize_observations
         self.normalizer = ObservationNormalizer(context.observation_space, mode).to(context.device)
-        self._policy = ActorPolicy(self.normalizer, self.actor, self.head, context.observation_space)
+        self._policy = ActorPolicy(self.normalizer, self.actor, self.head, context.observation_space, with_log_prob=False)
         self._policy.stochastic = False
         self.target_actor, self.target_critic = target_of(self.actor), target_of(self.critic)
         rate = self.scheduled("learning_rate")

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from etude import assembly
 from etude.components.critics import with_action, with_part
 from etude.components.stein import squash_correction, stein_direction
-from etude.config.compose import compose
 from etude.errors import UserError
 from etude.orchestration.orchestrator import Orchestrator
 from etude.workflows.sql import SQL, SamplerLoss, soft_value
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
+from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, batch_of, start
 
 TINY = (
     *("network.sampler.hidden_dims=[16]", "network.critic.hidden_dims=[16]", "algorithm.batch_size=16"),
@@ -26,21 +25,11 @@ TINY = (
 
 
 def build(*words: str, spec: str = "Pendulum-v1:sql") -> Orchestrator:
-    orchestrator = assembly.build(assembly.resolve(compose(spec, words=(*TINY, *words)).config))
-    assert orchestrator.collector is not None
-    orchestrator.collector.start(orchestrator.workflow.initial_state)
-    return orchestrator
+    return start(spec, (*TINY, *words))
 
 
 def filled(*words: str) -> tuple[Any, dict[str, Any]]:
-    """Return a workflow and a batch with the noise that an update on it needs."""
-    orchestrator = build(*words)
-    while not orchestrator.buffers["replay"].ready:
-        orchestrator._run_cycle()
-    workflow: Any = orchestrator.workflow
-    batch = orchestrator.buffers["replay"].sample(16, orchestrator.streams["buffer"])
-    noise = {name: column[0] for name, column in workflow.noise(1, orchestrator.streams["noise"]).items()}
-    return workflow, {**batch, **noise}
+    return batch_of(build(*words))
 
 
 @pytest.mark.parametrize("actions", [1, 2])
@@ -149,15 +138,7 @@ def test_a_stopped_run_is_the_run_that_was_not(tmp_path: Path) -> None:
 
 
 def test_a_compiled_update_equals_an_eager_one() -> None:
-    pair = [build(f"experiment.compile={mode}") for mode in ("off", "on")]
-    for orchestrator in pair:
-        while orchestrator.counters.updates < 3:
-            orchestrator._run_cycle()
-    eager, fast = (orchestrator.workflow.state_dict() for orchestrator in pair)
-    assert pair[1].workflow._step.mode == "compiled"  # type: ignore[attr-defined]
-    for role in ("sampler", "critic", "target_critic"):
-        for name, value in eager[role].items():
-            torch.testing.assert_close(value, fast[role][name], rtol=1e-4, atol=1e-5)
+    assert_compiled_equals_eager("Pendulum-v1:sql", TINY, ("sampler", "critic", "target_critic"))
 
 
 def test_what_it_can_not_do_is_said() -> None:

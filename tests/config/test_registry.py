@@ -100,10 +100,8 @@ def test_an_entry_point_that_leads_nowhere_names_its_package(tmp_path: Path, mon
 def test_a_class_in_the_current_folder_is_found_by_path(write: Write, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     write("own_parts.py", "from etude.workflows.random_policy import RandomPolicy\nclass Own(RandomPolicy):\n    pass\n")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "own_parts", raising=False)
     config = compose(words=["environment.id=CartPole-v1", f"algorithm.name='{path}'"]).config
     assert config.algorithm.name == path
-    monkeypatch.delitem(sys.modules, "own_parts")
 
 
 def test_resolving_a_built_in_name_leaves_the_path_alone(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

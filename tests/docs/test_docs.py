@@ -39,16 +39,13 @@ def _commands(program: str) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to work in, as a reader would; what is imported and registered there is forgotten afterwards."""
+    """An empty folder to work in, as a reader would; what is registered there is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for name_of_display in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name_of_display, raising=False)  # no window opens while testing
     known = dict(gymnasium.registry)
     yield tmp_path
-    for module_name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[module_name]
     for environment in set(gymnasium.registry) - set(known):
         del gymnasium.registry[environment]
 

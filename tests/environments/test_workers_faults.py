@@ -238,13 +238,12 @@ def test_an_interrupt_of_everything_lets_the_script_save_and_leaves_nothing(tmp_
     """No script needs `if __name__`; Ctrl-C and a cluster's SIGTERM don't stop workers; who forgets to close leaves nothing."""
     shared = set(os.listdir("/dev/shm"))
     rest = """
-interrupted = False
-while not interrupted:
-    try:
+try:
+    print("waiting", flush=True)
+    while True:
         time.sleep(0.01)
-    except KeyboardInterrupt:
-        interrupted = True
-time.sleep(0.3)
+except KeyboardInterrupt:
+    time.sleep(0.3)
 for vector in made:
     for _ in range(20):
         vector.step(torch.zeros(4, dtype=torch.long))
@@ -252,6 +251,8 @@ for vector in made:
 made[0].close()
 """
     process, pids = start(tmp_path, rest)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
     for pid in pids:  # what a batch system does, on top of what a terminal does
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGINT)

@@ -63,11 +63,15 @@ class EnvironmentConfig:
     """The task, and how many copies of it run side by side."""
 
     id: str = ""
-    """A Gymnasium id, such as CartPole-v1; `module:Name-v0` imports the module first."""
+    """An id, such as CartPole-v1, dmc/cheetah-run or ALE/Pong-v5 (`etude envs` lists them); `module:Name-v0` imports the
+    module first."""
     num_envs: PositiveInt = 8
     """Copies stepped together. More copies give steadier gradients and fewer updates for the same steps."""
-    backend: Literal["auto", "gymnasium", "native"] = "auto"
-    """native: many copies in one call, for the tasks that have it; gymnasium: its own classes; auto: native where it exists."""
+    backend: Literal["auto", "gymnasium", "native", "envpool"] = "auto"
+    """native: many copies in one call, for the tasks that have it; gymnasium: its own classes; auto: native where it exists;
+    envpool: that package's copies of the task."""
+    exact: bool = False
+    """Choose the class whose state can be captured over a faster one whose state can't (Atari)."""
     workers: NonNegativeInt = 0
     """Processes that step the copies, for environments of 50 µs and more a step; 0 steps them in this process."""
     worker_timeout_s: PositiveFloat = 60.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import re
 import sys
@@ -13,28 +12,21 @@ import gymnasium
 from gymnasium import error
 
 from etude.config.schema import EnvironmentConfig
-from etude.environments import classic, small
+from etude.environments.complaints import complaint, first_line
+from etude.environments.families import family_of
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.vector import VectorEnvironment
 from etude.errors import EtudeError, UserError, did_you_mean
-
-# Listed here so that asking costs no import of MuJoCo; a test keeps it equal to what the package has.
-MUJOCO_TASKS = frozenset(
-    f"{name}-v5"
-    for name in (
-        "HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid", "Swimmer", "InvertedPendulum", "InvertedDoublePendulum",
-        "Reacher", "Pusher",
-    )
-)  # fmt: skip
 
 
 def make_environment(
     config: EnvironmentConfig, *, num_envs: int | None = None, render_mode: str | None = None
 ) -> VectorEnvironment:
     """Build the environment a config describes, or one like it with another width or a way to look at it."""
-
     count = num_envs or config.num_envs
-    native = None if render_mode or config.workers or config.backend == "gymnasium" else _make_native(config, count)
+    family = family_of(config.id)
+    family.register()
+    native = None if render_mode or config.workers or config.backend == "gymnasium" else family.make_vector(config, count)
     if native is not None:
         return native
     if config.backend == "native":
@@ -50,24 +42,6 @@ def make_environment(
     return GymnasiumVector(make, count)
 
 
-def _make_native(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment | None:
-    """Return many copies in one call, where a task has such a class and it knows the arguments given."""
-    if config.id in classic.TASKS and not config.kwargs:
-        return classic.TASKS[config.id](config.id, num_envs, max_episode_steps=config.max_episode_steps)
-    if config.id in small.NATIVE and not (config.id == small.NO_VELOCITY and config.kwargs):
-        try:
-            return small.make_native(config.id, num_envs, config.kwargs, config.max_episode_steps)
-        except (TypeError, ValueError) as problem:
-            raise UserError(f"environment.kwargs={config.kwargs}: {config.id} {_complaint(problem)}") from problem
-    if config.id in MUJOCO_TASKS and importlib.util.find_spec("mujoco") is not None:
-        from etude.environments.mujoco_tasks import TASKS
-
-        task = TASKS[config.id]
-        if task.supports(config.kwargs):
-            return task(num_envs, max_episode_steps=config.max_episode_steps, kwargs=config.kwargs)
-    return None
-
-
 def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     _import_module(config.id)
     _check_version(config.id)
@@ -79,22 +53,22 @@ def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.E
     try:
         return gymnasium.make(config.id, **options)
     except error.DependencyNotInstalled as problem:
-        raise EtudeError(f"{config.id} needs a package that is not installed: {_first_line(problem)}") from None
+        raise EtudeError(f"{config.id} needs a package that is not installed: {first_line(problem)}") from None
     except (error.UnregisteredEnv, error.DeprecatedEnv) as problem:
         near = did_you_mean(config.id.rpartition(":")[2], gymnasium.registry) or "; `etude envs SEARCH` lists what there is"
         if isinstance(problem, error.DeprecatedEnv):
-            near = f": {_first_line(problem)}"
+            near = f": {first_line(problem)}"
         raise UserError(f"unknown environment '{config.id}'{near}") from None
     except ModuleNotFoundError as problem:
-        name = problem.name or _first_line(problem)
+        name = problem.name or first_line(problem)
         raise EtudeError(f"{config.id} needs a package that is not installed: pip install {name}") from None
     except (error.Error, ImportError) as problem:
-        raise UserError(f"environment '{config.id}': {_first_line(problem)}") from None
+        raise UserError(f"environment '{config.id}': {first_line(problem)}") from None
     except (TypeError, ValueError, KeyError, AssertionError) as problem:
         # With arguments it is most likely one of them; without any it is a fault of the environment, to be shown whole.
         if not config.kwargs:
             raise
-        raise UserError(f"environment.kwargs={config.kwargs}: {config.id} {_complaint(problem)}") from problem
+        raise UserError(f"environment.kwargs={config.kwargs}: {config.id} {complaint(problem)}") from problem
 
 
 def _import_module(name: str) -> None:
@@ -122,15 +96,3 @@ def _check_version(name: str) -> None:
     if versions:
         newest = max(versions, key=lambda known: int(known.rpartition("-v")[2]))
         raise UserError(f"environment '{name}': which version? write {name.removesuffix(plain)}{newest}")
-
-
-def _complaint(problem: BaseException) -> str:
-    """What an environment said about its arguments, without the frame that Gymnasium puts around it."""
-    said = _first_line(problem).split(" was raised from the environment creator", 1)[0]
-    if "unexpected keyword argument" in said:
-        return said.split(")", 1)[-1].strip()
-    return f"refused them: {type(problem).__name__}: {said}"
-
-
-def _first_line(problem: BaseException) -> str:
-    return str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__

@@ -1,0 +1,169 @@
+"""Families of environments: how their ids look, which packages they need, and where their code is.
+
+A family whose ids Gymnasium does not have by itself brings a module with `register()`, which puts them there; a family that
+can step many copies in one call brings `make_vector(config, num_envs)`, which returns None where it can't with these settings.
+Nothing of a family is imported before one of its ids is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from etude.errors import EtudeError
+
+if TYPE_CHECKING:
+    from etude.config.schema import EnvironmentConfig
+    from etude.environments.vector import VectorEnvironment
+
+
+@dataclass(frozen=True)
+class Family:
+    """Environments that come from one place."""
+
+    name: str
+    """A word for the command line and the documentation."""
+    title: str
+    """What people call it."""
+    form: str
+    """How an id looks."""
+    pattern: str
+    """The ids that belong to it, as a regular expression."""
+    example: str
+    """A task that is there whenever the family is."""
+    packages: tuple[str, ...] = ()
+    """Modules that must be installed."""
+    install: str = ""
+    """What to give to pip where they are not; empty for what comes with Etude itself."""
+    module: str | None = None
+    """Our own code for it: a module of this package."""
+
+    def has(self, name: str) -> bool:
+        """Whether `name` is an id of this family."""
+        return re.fullmatch(self.pattern, name) is not None
+
+    def missing(self) -> list[str]:
+        """Return the packages that are not installed."""
+        return [package for package in self.packages if not _is_installed(package)]
+
+    def register(self) -> None:
+        """Make its ids known to Gymnasium; raises EtudeError where a package is missing."""
+        missing = self.missing()
+        if missing:
+            raise EtudeError(f"{self.title} ({self.form}) needs {' and '.join(missing)}: pip install '{self.install}'")
+        register = getattr(self._code(), "register", None)
+        if register is not None:
+            register()
+
+    def make_vector(self, config: EnvironmentConfig, num_envs: int) -> VectorEnvironment | None:
+        """Return many copies stepped in one call, or None where the family has no such thing for these settings."""
+        make = getattr(self._code(), "make_vector", None)
+        return None if make is None or self.missing() else make(config, num_envs)
+
+    def _code(self) -> Any:
+        return importlib.import_module(f"{__name__}.{self.module}") if self.module else None
+
+
+def _is_installed(package: str) -> bool:
+    if package in sys.modules:
+        return sys.modules[package] is not None
+    return importlib.util.find_spec(package) is not None
+
+
+# The first family that has an id is asked; the last one has all the others.
+FAMILIES = (
+    Family(
+        "classic",
+        "Classic control",
+        "CartPole-v1",
+        r"(CartPole-v[01]|Pendulum-v1|MountainCar(Continuous)?-v0|Acrobot-v1)",
+        "CartPole-v1",
+        module="classic_control",
+    ),
+    Family(
+        "small",
+        "Etude's own small tasks",
+        "MultiGoal-v0",
+        r"(MemoryCorridor-v0|Bandit-v0|Bandit/.+|PointReach-v0|MultiGoal-v0|CartPoleNoVelocity-v0)",
+        "MultiGoal-v0",
+        module="small_tasks",
+    ),
+    Family(
+        "mujoco",
+        "MuJoCo",
+        "HalfCheetah-v5",
+        r"(HalfCheetah|Hopper|Walker2d|Ant|Humanoid|HumanoidStandup|Swimmer|Inverted(Double)?Pendulum|Reacher|Pusher)-v[45]",
+        "HalfCheetah-v5",
+        ("mujoco",),
+        "etude[mujoco]",
+        "mujoco",
+    ),
+    Family(
+        "box2d",
+        "Box2D",
+        "LunarLander-v3",
+        r"(LunarLander(Continuous)?|BipedalWalker(Hardcore)?|CarRacing)-v3",
+        "LunarLander-v3",
+        ("Box2D",),
+        "etude[box2d]",
+    ),
+    Family(
+        "toy",
+        "Toy text",
+        "FrozenLake-v1",
+        r"(FrozenLake(8x8)?-v1|Taxi-v\d|CliffWalking(Slippery)?-v\d|Blackjack-v1)",
+        "FrozenLake-v1",
+    ),
+    Family(
+        "dmc",
+        "DeepMind Control",
+        "dmc/cheetah-run",
+        r"dmc/.+",
+        "dmc/cartpole-balance",
+        ("dm_control",),
+        "etude[dmc]",
+        "dm_control",
+    ),
+    Family(
+        "atari",
+        "Atari",
+        "ALE/Pong-v5",
+        r"(ALE/.+|.+NoFrameskip-v\d)",
+        "ALE/Pong-v5",
+        ("ale_py",),
+        "etude[atari]",
+        "atari",
+    ),
+    Family(
+        "minigrid",
+        "MiniGrid",
+        "MiniGrid-DoorKey-5x5-v0",
+        r"(MiniGrid|BabyAI)-.+",
+        "MiniGrid-Empty-5x5-v0",
+        ("minigrid",),
+        "etude[minigrid]",
+        "minigrid",
+    ),
+    Family("gymnasium", "Other Gymnasium environments", "Name-v0 or module:Name-v0", r".+", "CartPole-v1"),
+)
+
+
+def family_of(name: str) -> Family:
+    """Return the family that an id belongs to."""
+    return next(family for family in FAMILIES if family.has(name))
+
+
+def register_installed(families: Iterable[Family] = FAMILIES) -> list[Family]:
+    """Make the ids of every family that can run here known to Gymnasium; returns those that can't."""
+    absent = []
+    for family in families:
+        if family.missing():
+            absent.append(family)
+        else:
+            family.register()
+    return absent

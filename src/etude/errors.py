@@ -18,6 +18,10 @@ class UserError(EtudeError):
     exit_code = 2
 
 
+class MissingPackageError(EtudeError):
+    """Something optional is not installed; the message has the line that installs it."""
+
+
 class ConfigError(UserError):
     """One or more config values are wrong; each problem is one line."""
 

@@ -3,47 +3,111 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from etude.environments.catalog import Listing
+
+_SHOWN = 12
+"""Ids without tuned settings that are listed of a family that nobody asked for by name."""
 
 
 def envs(
     search: Annotated[str | None, Parameter(name="SEARCH", show_default=False)] = None,
     /,
     *,
+    family: str | None = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
-    """List environments: those with tuned variants first, then every id that Gymnasium knows here.
+    """List environments by family, those with tuned variants first, and what is missing for families that are not installed.
 
     Parameters
     ----------
     search
-        Show only ids that contain this text.
+        Show only environments with this text in their id or description, or the family of this name.
+    family
+        Show only this family, with all of its ids: classic, mujoco, dmc, atari, ....
     as_json
         Print JSON.
     """
-    import gymnasium
+    from etude.environments import catalog as environments
 
-    import etude.environments.small  # noqa: F401 # registers its tasks
-    from etude.config.compose import environment_presets, variants
-
-    def wanted(name: str) -> bool:
-        return search is None or search.lower() in name.lower()
-
-    presets = {name: preset for name, preset in environment_presets().items() if wanted(name)}
-    others = sorted(name for name in gymnasium.registry if wanted(name) and name not in presets)
+    everything = environments.catalog() if family is None else environments.catalog([environments.find_family(family)])
+    found = everything if search is None else environments.search(everything, search)
     if as_json:
-        tuned = {name: {"description": p.get("description", ""), "variants": variants(p)} for name, p in presets.items()}
-        print(json.dumps({"tuned": tuned, "gymnasium": others}))
+        print(json.dumps([_plain(listing) for listing in found]))
         return 0
-    for name, preset in presets.items():
-        for spec in [f"{name}:{variant}" for variant in variants(preset)] or [name]:
-            print(f"{spec:<28} {preset.get('description', '')}")
-    if others:
-        print(("\n" if presets else "") + "Any algorithm that fits, with its defaults, on:")
-        for name in others:
-            print(f"  {name}")
-    if not presets and not others:
-        print(f"no environment's id contains '{search}'")
+    if not found:
+        near = environments.near(everything, search or "")
+        where = "" if family is None else f" of the family {family}"
+        hint = f"; near it are {', '.join(near)}" if near else ""
+        print(f"no environment{where} has '{search}' in its id or description{hint}")
+        return 0
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True, emoji=False)
+    width = max((len(spec) for listing in found for spec, _ in _tuned(listing)), default=0)
+    for position, listing in enumerate(found):
+        if position:
+            print()
+        _show(console, listing, width, everything=search is not None or family is not None)
     return 0
+
+
+def _show(console: Console, listing: Listing, width: int, *, everything: bool) -> None:
+    from rich.text import Text
+
+    family = listing.family
+    console.print(Text.assemble((family.title, "bold"), (f"  {family.name}", "dim")))
+    if listing.missing:
+        line = f"  not installed: pip install '{family.install}'  (then {family.form} and its like)"
+        console.print(Text(line, style="yellow"))
+    for spec, description in _tuned(listing):
+        padding = " " * (width - len(spec) + 2) if description else ""
+        console.print(Text.assemble("  ", (spec, "cyan"), padding, description), overflow="ignore")
+    others = [entry.id for entry in listing.entries if not entry.is_tuned]
+    shown = others if everything else others[:_SHOWN]
+    for line in _columns(shown, max(40, console.width - 2)):
+        console.print(Text(f"  {line}"))
+    if len(others) > len(shown):
+        console.print(Text(f"  ... and {len(others) - len(shown)} more: etude envs --family {family.name}", style="dim"))
+
+
+def _tuned(listing: Listing) -> list[tuple[str, str]]:
+    """Return each spec that `etude train` takes as it is; the description stands at the first of an environment."""
+    found = []
+    for entry in listing.entries:
+        if entry.is_tuned:
+            specs = [f"{entry.id}:{variant}" for variant in entry.variants] or [entry.id]
+            found += [(spec, entry.description if position == 0 else "") for position, spec in enumerate(specs)]
+    return found
+
+
+def _columns(names: list[str], width: int) -> list[str]:
+    """Lay names out in as many columns as fit."""
+    if not names:
+        return []
+    cell = max(map(len, names)) + 2
+    per_line = max(1, width // cell)
+    lines = [names[begin : begin + per_line] for begin in range(0, len(names), per_line)]
+    return ["".join(f"{name:<{cell}}" for name in line).rstrip() for line in lines]
+
+
+def _plain(listing: Listing) -> dict[str, object]:
+    family = listing.family
+    return {
+        "family": family.name,
+        "title": family.title,
+        "form": family.form,
+        "installed": not listing.missing,
+        "missing": list(listing.missing),
+        "install": f"pip install '{family.install}'" if listing.missing else None,
+        "environments": [
+            {"id": entry.id, "description": entry.description, "variants": list(entry.variants)} for entry in listing.entries
+        ],
+    }

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etude.errors import EtudeError
+from etude.errors import MissingPackageError
 
 if TYPE_CHECKING:
     from etude.config.schema import EnvironmentConfig
@@ -52,10 +52,10 @@ class Family:
         return [package for package in self.packages if not _is_installed(package)]
 
     def register(self) -> None:
-        """Make its ids known to Gymnasium; raises EtudeError where a package is missing."""
+        """Make its ids known to Gymnasium; raises MissingPackageError where a package is not there."""
         missing = self.missing()
         if missing:
-            raise EtudeError(f"{self.title} ({self.form}) needs {' and '.join(missing)}: pip install '{self.install}'")
+            raise MissingPackageError(f"{self.title} ({self.form}) needs {' and '.join(missing)}: pip install '{self.install}'")
         register = getattr(self._code(), "register", None)
         if register is not None:
             register()

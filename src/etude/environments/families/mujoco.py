@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from etude.config.schema import EnvironmentConfig
-from etude.environments.vector import VectorEnvironment
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from etude.config.schema import EnvironmentConfig
+    from etude.environments.vector import VectorEnvironment
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment | None:

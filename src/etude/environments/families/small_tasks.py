@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from etude.config.schema import EnvironmentConfig
+from typing import TYPE_CHECKING
+
 from etude.environments import small  # importing it registers them
 from etude.environments.complaints import complaint
-from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
+
+if TYPE_CHECKING:
+    from etude.config.schema import EnvironmentConfig
+    from etude.environments.vector import VectorEnvironment
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment | None:

@@ -1,0 +1,109 @@
+"""`etude doctor`: what works on this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from etude.cli.places import runs_root
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from etude.doctor import Fact, Finding
+
+_STYLES = {"works": "green", "broken": "bold red", "absent": "dim"}
+_MARKS = {"works": "✓", "broken": "✗", "absent": "-"}
+
+
+def doctor(
+    *,
+    family: str | None = None,
+    steps: int = 200,
+    timeout: float = 120.0,
+    runs: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Say what works here: the machine, and for each family of environments whether it is installed, steps and can be drawn.
+
+    Everything is tried in a process of its own, so that a crash is a line of the report. Exit code 1 if a family that is
+    installed does not work; one that trains but can't be drawn counts as working.
+
+    Parameters
+    ----------
+    family
+        Only this family: classic, mujoco, dmc, atari, ....
+    steps
+        Random steps to take in the example of each family.
+    timeout
+        Give a family up after so many seconds.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    as_json
+        Print JSON.
+    """
+    from etude import doctor as examination
+    from etude.environments.catalog import find_family
+    from etude.telemetry.one_line import OneLine
+
+    chosen = None if family is None else [find_family(family)]
+    findings = []
+    with OneLine(sys.stderr) as line:
+        line.show("looking at the machine")
+        facts = examination.machine(runs_root(runs), timeout)
+        for finding in examination.examine(chosen, steps=steps, timeout_s=timeout):
+            findings.append(finding)
+            line.show(f"{finding.family.title}: {finding.status}")
+    failed = any(finding.status == "broken" for finding in findings)
+    if as_json:
+        machine = [{"name": fact.name, "value": fact.value, "fix": fact.fix or None} for fact in facts]
+        print(json.dumps({"machine": machine, "families": [finding.as_json() for finding in findings]}))
+        return int(failed)
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 200)
+    _show_machine(console, facts)
+    _show_families(console, findings)
+    return int(failed)
+
+
+def _show_machine(console: Console, facts: list[Fact]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for fact in facts:
+        table.add_row(Text(fact.name, style="bold"), Text(fact.value, style="yellow" if fact.fix else ""), Text(fact.fix))
+    console.print(table)
+
+
+def _show_families(console: Console, findings: list[Finding]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold dim")
+    for heading in ("", "family", "versions", "steps/s", "pictures", "resume"):
+        table.add_column(heading, justify="right" if heading == "steps/s" else "left", overflow="fold")
+    for finding in findings:
+        rate = finding.facts.get("steps_per_s")
+        table.add_row(
+            Text(_MARKS[finding.status], style=_STYLES[finding.status]),
+            Text(finding.family.title, style="" if finding.status == "works" else _STYLES[finding.status]),
+            Text(", ".join(f"{name} {version}" for name, version in finding.versions.items())),
+            Text("" if rate is None else f"{rate:,.0f}"),
+            Text(finding.pictures or ("none" if finding.status == "works" else "")),
+            Text(str(finding.facts.get("snapshot", ""))),
+        )
+    console.print()
+    console.print(table)
+    troubled = [finding for finding in findings if finding.problems]
+    if troubled:
+        console.print()
+    for finding in troubled:
+        console.print(Text(f"{finding.family.title}: {'; '.join(finding.problems)}", style=_STYLES[finding.status]))
+        for fix in finding.fixes:
+            console.print(Text(f"    {fix}"))

@@ -1,0 +1,135 @@
+"""`etude smoke`: try everything briefly."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+if TYPE_CHECKING:
+    from etude.smoke import Outcome
+
+app = App(name="smoke", help="Try everything briefly: every environment, every preset.")
+Filter = Annotated[str, Parameter(name=["--filter", "-f"])]
+AsJson = Annotated[bool, Parameter(name="--json")]
+_MARKS = {"passed": ("✓", "green"), "failed": ("✗", "bold red"), "skipped": ("-", "dim")}
+
+
+@app.command
+def envs(
+    *,
+    contains: Filter = "",
+    limit: int = 0,
+    steps: int = 200,
+    jobs: int | None = None,
+    timeout: float = 60.0,
+    as_json: AsJson = False,
+) -> int:
+    """Take random steps in every environment that is known here, each in a process of its own.
+
+    Exit code 1 if one fails. One whose package is missing is skipped, with the line that installs it.
+
+    Parameters
+    ----------
+    contains
+        Only ids with this text.
+    limit
+        At most so many; 0 is all.
+    steps
+        Random steps in each.
+    jobs
+        How many at once. Default: as many as there are cores.
+    timeout
+        Give one up after so many seconds.
+    as_json
+        Print JSON.
+    """
+    from etude import smoke
+
+    names = _chosen(smoke.environment_ids(contains), limit, f"no environment's id contains '{contains}'; see `etude envs`")
+    return _report(
+        smoke.try_environments(names, steps=steps, jobs=_jobs(jobs), timeout_s=timeout), len(names), "environments", as_json
+    )
+
+
+@app.command
+def presets(
+    *,
+    contains: Filter = "",
+    limit: int = 0,
+    steps: int = 256,
+    jobs: int | None = None,
+    timeout: float = 180.0,
+    as_json: AsJson = False,
+) -> int:
+    """Train every preset for a few steps and at least one update, each in a process of its own; no run is kept.
+
+    Exit code 1 if one fails. One whose package is missing is skipped, with the line that installs it.
+
+    Parameters
+    ----------
+    contains
+        Only presets with this text, such as Pendulum or :sac.
+    limit
+        At most so many; 0 is all.
+    steps
+        Environment steps of each training.
+    jobs
+        How many at once. Default: as many as there are cores.
+    timeout
+        Give one up after so many seconds.
+    as_json
+        Print JSON.
+    """
+    from etude import smoke
+
+    specs = _chosen(smoke.preset_specs(contains), limit, f"no preset contains '{contains}'; see `etude envs`")
+    return _report(smoke.try_presets(specs, steps=steps, jobs=_jobs(jobs), timeout_s=timeout), len(specs), "presets", as_json)
+
+
+def _chosen(names: Sequence[str], limit: int, nothing: str) -> list[str]:
+    from etude.errors import UserError
+
+    if not names:
+        raise UserError(f"--filter: {nothing}")
+    return list(names[:limit] if limit > 0 else names)
+
+
+def _jobs(given: int | None) -> int:
+    return max(1, given or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+
+
+def _report(outcomes: Iterator[Outcome], total: int, what: str, as_json: bool) -> int:
+    from rich.console import Console
+    from rich.text import Text
+
+    from etude.telemetry.one_line import OneLine
+
+    console = Console(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True)
+    counts = dict.fromkeys(_MARKS, 0)
+    everything = []
+    with OneLine(sys.stderr) as progress:
+        for outcome in outcomes:
+            counts[outcome.status] += 1
+            everything.append(outcome)
+            if not as_json:
+                progress.show("")
+                mark, style = _MARKS[outcome.status]
+                console.print(Text.assemble((mark, style), f" {outcome.name:<32} {outcome.detail}"), overflow="ignore")
+                if outcome.status == "failed" and outcome.output.strip():
+                    console.print(Text("\n".join(f"    {line}" for line in outcome.output.splitlines()[-12:]), style="dim"))
+            progress.show(f"{len(everything)} of {total} {what}, {counts['failed']} failed")
+    summary = ", ".join(f"{count} {status}" for status, count in counts.items())
+    if as_json:
+        results = [
+            {"name": each.name, "status": each.status, "detail": each.detail, "seconds": round(each.seconds, 2)}
+            for each in everything
+        ]
+        print(json.dumps({"total": total, **counts, "results": results}))
+    else:
+        print(f"{total} {what}: {summary}")
+    return int(counts["failed"] > 0)

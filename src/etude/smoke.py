@@ -1,0 +1,133 @@
+"""Tries everything briefly: random steps in every environment, a short training of every preset."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from etude.config.compose import compose, environment_presets, variants
+from etude.config.groups import preset_names
+from etude.config.schema import Config
+from etude.environments.catalog import catalog
+from etude.environments.families import family_of
+from etude.errors import EtudeError
+from etude.isolation import Call, Result, Tell, run_isolated
+
+_ENVS = 4
+_EXPERIMENT = "+experiment="
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one of many tries went."""
+
+    name: str
+    status: Literal["passed", "failed", "skipped"]
+    detail: str
+    """What was measured, what went wrong, or what is missing."""
+    seconds: float
+    output: str = ""
+    """What it printed, where it failed."""
+
+
+class NothingLearntError(EtudeError):
+    """A training ended without a single update."""
+
+
+def environment_ids(contains: str = "") -> list[str]:
+    """Return every id that is known here and has this text in it; those of absent families are known by their example."""
+    ids = []
+    for listing in catalog():
+        ids += [entry.id for entry in listing.entries] or ([listing.family.example] if listing.missing else [])
+    return [name for name in dict.fromkeys(ids) if contains.lower() in name.lower()]
+
+
+def preset_specs(contains: str = "") -> list[str]:
+    """Return every tuned variant as ENV:VARIANT, and every experiment as +experiment=NAME."""
+    specs = [f"{name}:{variant}" for name, preset in environment_presets().items() for variant in variants(preset)]
+    specs += [f"{_EXPERIMENT}{name}" for name in preset_names("experiment")]
+    return [spec for spec in specs if contains.lower() in spec.lower()]
+
+
+def try_environments(names: Sequence[str], *, steps: int, jobs: int, timeout_s: float) -> Iterator[Outcome]:
+    """Take random steps in each environment, in a process of its own."""
+    from etude.environments.probe import probe_steps
+
+    calls = [Call(name, probe_steps, (name, steps)) for name in names]
+    for result in run_isolated(calls, jobs=jobs, timeout_s=timeout_s, preload=["etude.environments.probe"]):
+        facts = result.facts
+        rate = facts.get("steps_per_s")
+        measured = f"{facts.get('episodes', 0)} episodes, {rate:,.0f} steps/s, {facts.get('snapshot')}" if rate else ""
+        yield _outcome(result, measured)
+
+
+def try_presets(specs: Sequence[str], *, steps: int, jobs: int, timeout_s: float) -> Iterator[Outcome]:
+    """Train each preset for a few steps and at least one update, in a process of its own; nothing is left behind."""
+    with tempfile.TemporaryDirectory(prefix="etude-smoke-") as folder:
+        calls = [Call(spec, train_briefly, (spec, steps, folder)) for spec in specs]
+        for result in run_isolated(calls, jobs=jobs, timeout_s=timeout_s, preload=["etude.session"]):
+            facts = result.facts
+            yield _outcome(result, f"{facts.get('env_steps', 0)} steps, {facts.get('updates', 0)} updates")
+
+
+def train_briefly(tell: Tell, spec: str, steps: int, folder: str) -> None:
+    """Train a preset for `steps` environment steps, its own sizes cut down so that it learns within them."""
+    from etude import session
+
+    given = [spec] if spec.startswith("+") else []
+    name = None if given else spec
+    config = compose(name, words=given).config
+    family_of(config.environment.id).register()  # says what is missing before anything else is tried
+    composition = compose(name, words=[*given, *brief_words(config, steps)])
+    outcome = session.train(composition, root=Path(folder), quiet=True)
+    counters = outcome.run.summary["counters"]
+    tell(**counters)
+    if not counters["updates"]:
+        raise NothingLearntError(f"{spec}: {counters['env_steps']} steps, and not one update")
+
+
+def brief_words(config: Config, steps: int) -> list[str]:
+    """Return the settings that let an algorithm learn within a few steps; nothing else about it changes."""
+    copies = min(config.environment.num_envs, _ENVS)
+    rounds = max(1, steps // copies)
+    settings: dict[str, Any] = {
+        "environment.num_envs": copies,
+        "environment.workers": min(config.environment.workers, 1),
+        "training.total_steps": steps,
+        "evaluation.every_steps": 0,
+        "experiment.compile": "off",
+        "experiment.device": "cpu",
+        "logging.terminal": False,
+    }
+    learns_from_rollouts = hasattr(config.algorithm, "rollout_steps")
+    shorter: dict[str, Any] = {
+        "rollout_steps": min(16, rounds),
+        "epochs": 1,
+        "batch_size": 0.5 if learns_from_rollouts else min(16, steps // 4),
+        "learning_starts": max(1, steps // 4),
+        "train_every": max(1, rounds // 16),
+        "gradient_steps": 1,
+    }
+    settings |= {f"algorithm.{key}": value for key, value in shorter.items() if hasattr(config.algorithm, key)}
+    for name, buffer in config.buffers.items():
+        if hasattr(buffer, "capacity"):
+            settings[f"buffers.{name}.capacity"] = min(buffer.capacity, max(1_000, 2 * steps))
+    return [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in settings.items()]
+
+
+def _outcome(result: Result, measured: str) -> Outcome:
+    if result.status == "done":
+        return Outcome(result.name, "passed", measured, result.seconds)
+    if result.status == "missing" or (result.status == "refused" and _is_not_for_us(result)):
+        return Outcome(result.name, "skipped", result.detail, result.seconds)
+    stage = result.facts.get("stage")
+    where = f"in {stage}: " if stage else ""
+    return Outcome(result.name, "failed", where + result.detail, result.seconds, result.output)
+
+
+def _is_not_for_us(result: Result) -> bool:
+    """Whether a space was refused by name, or the id is one that Gymnasium has given up."""
+    return any(text in result.detail for text in ("Etude reads", "Etude acts in", "moved", "deprecated", "out of date"))

@@ -21,6 +21,10 @@ def train(
     config: Annotated[Path | None, Parameter(alias="-c")] = None,
     from_run: str | None = None,
     init_from: Annotated[str | None, Parameter(alias="--init-from-run")] = None,
+    universe: str | None = None,
+    domain: str | None = None,
+    task: str | None = None,
+    algorithm: str | None = None,
     auto_resume: bool = False,
     seed: str | None = None,
     parallel: int | None = None,
@@ -54,6 +58,14 @@ def train(
         Start a new run with the settings of an earlier one.
     init_from
         Begin with the networks of an earlier run, RUN or RUN:CHECKPOINT (experiment.init_from).
+    universe
+        Name the environment in parts instead: gym, dm_control or atari, ...
+    domain
+        ... such as HalfCheetah, or cheetah ...
+    task
+        ... and v5, or run: the same as HalfCheetah-v5, and dmc/cheetah-run.
+    algorithm
+        The algorithm, or a variant of the preset, where it does not stand after a colon.
     auto_resume
         Continue the newest run with these very settings if it has not finished; for jobs that may be pre-empted.
     seed
@@ -87,12 +99,14 @@ def train(
     """
     from etude.config.compose import compose
     from etude.config.overrides import quote
+    from etude.config.universe import spec_of
     from etude.errors import UserError
     from etude.seed_group import parse_seeds
 
     words = list(overrides)
     if spec is not None and "=" in spec and ":" not in spec.split("=")[0]:
         words, spec = [spec, *words], None
+    spec = spec_of(spec, universe=universe, domain=domain, task=task, algorithm=algorithm)
     flags = {
         "environment.num_envs": num_envs,
         "training.total_steps": total_steps,

@@ -9,13 +9,14 @@ run.evaluate(100)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from etude import session
 from etude.config.compose import compose
 from etude.config.schema import Config, EnvironmentConfig
+from etude.config.validate import Validator
 from etude.environments.make import make_environment as _make
 from etude.environments.vector import VectorEnvironment
 from etude.evaluating import measure
@@ -133,9 +134,18 @@ def evaluate(
     return open_run(found.run).evaluate(episodes, checkpoint=checkpoint or found.checkpoint or "last", seed=seed)
 
 
-def make_environment(name: str, num_envs: int = 1, *, render_mode: str | None = None, **kwargs: Any) -> VectorEnvironment:
-    """Return `num_envs` copies of an environment, in the form workflows see it."""
-    return _make(EnvironmentConfig(id=name, num_envs=num_envs, kwargs=kwargs), render_mode=render_mode)
+def make_environment(
+    name: str,
+    num_envs: int = 1,
+    *,
+    render_mode: str | None = None,
+    wrappers: Sequence[Mapping[str, Any]] = (),
+    training: bool = True,
+    **kwargs: Any,
+) -> VectorEnvironment:
+    """Return `num_envs` copies of an environment, in the form workflows see it: in training, or else when evaluated."""
+    data = {"id": name, "num_envs": num_envs, "wrappers": list(wrappers), "kwargs": kwargs}
+    return _make(Validator().build(EnvironmentConfig, data, "environment"), render_mode=render_mode, training=training)
 
 
 def _find(run: stored.Run | str, runs: Path | str) -> Selection:

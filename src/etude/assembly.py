@@ -82,7 +82,7 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
     seed_global_generators(experiment.seed)
     workflow_class = _workflow_class(config)
     phases = _phases(config, workflow_class)
-    environment = environment or make_environment(config.environment)
+    environment = environment or make_environment(config.environment, training=True)
     streams = RandomStreams(experiment.seed, device)
     collector = Collector(environment, streams, device)
     stores = {name: buffers.resolve(o.type).build(o, config, name) for name, o in config.buffers.items()}

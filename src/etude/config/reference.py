@@ -101,7 +101,7 @@ def _first_line(cls: type) -> str:
 def _settings(path: str, kind: Any, value: Any) -> Iterator[tuple[str, Any, str]]:
     """Every single setting below a key: (dotted key, value, documentation)."""
     if isinstance(value, Part):
-        yield f"{path}.type", value.type, ""
+        yield f"{path}.{value.key}", value.type, ""
         for option, item in value.options.items():
             yield f"{path}.{option}", item, ""
     elif dataclasses.is_dataclass(value) and not isinstance(value, Schedule):

@@ -29,6 +29,7 @@ class Registry:
         *,
         needs: Sequence[str] = (),
         supplied: Sequence[str] = (),
+        aliases: Mapping[str, str] | None = None,
     ) -> None:
         self.kind = kind
         self.needs = tuple(needs)
@@ -36,6 +37,7 @@ class Registry:
         self.supplied = tuple(supplied)
         """Arguments that Etude itself gives; a user can't."""
         self._builtin = dict(builtin)
+        self._aliases = dict(aliases or {})
         self._registered: dict[str, type] = {}
 
     def register(self, name: str) -> Callable[[Class], Class]:
@@ -70,6 +72,7 @@ class Registry:
         """Return the class that `name` means; an import path is followed only if `allow_imports`."""
         if name in self._registered:
             return self._registered[name]
+        name = self._aliases.get(name, name)
         if name in self._builtin:
             return load_object(self._builtin[name][0])
         if name in self._entry_points():
@@ -213,11 +216,28 @@ callbacks = Registry(
         "video": ("etude.training_videos:RecordVideos", "Videos of the policy while it learns, in the run's videos/"),
     },
 )
+wrappers = Registry(
+    "wrapper",
+    {
+        "crop": ("etude.environments.wrappers.images:Crop", "Leave out the edges of a picture"),
+        "channels_first": ("etude.environments.wrappers.images:ChannelsFirst", "Move a picture's channels to the front"),
+        "grayscale": ("etude.environments.wrappers.images:Grayscale", "Brightness instead of colours"),
+        "history": ("etude.environments.wrappers.stacking:History", "The last observations as one flat vector"),
+        "resize": ("etude.environments.wrappers.images:Resize", "Another size of picture, by area"),
+        "reward_clip": ("etude.environments.wrappers.rewards:RewardClip", "Rewards within bounds, or only their signs"),
+        "reward_scale": ("etude.environments.wrappers.rewards:RewardScale", "Rewards multiplied, and a constant added"),
+        "stack": ("etude.environments.wrappers.stacking:Stack", "The last observations, frames as channels"),
+    },
+    supplied=("env",),
+)
 
-REGISTRIES = {registry.kind: registry for registry in (algorithms, networks, encoders, buffers, optimizers, callbacks)}
+REGISTRIES = {
+    registry.kind: registry for registry in (algorithms, networks, encoders, buffers, optimizers, callbacks, wrappers)
+}
 
 register_algorithm = algorithms.register
 register_network = networks.register
 register_encoder = encoders.register
 register_buffer = buffers.register
 register_callback = callbacks.register
+register_wrapper = wrappers.register

@@ -84,6 +84,9 @@ class EnvironmentConfig:
     """rolling: by running mean and variance; static: finite bounds to [0, 1]; off: as they come."""
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return. Ignored with static observations."""
+    wrappers: tuple[Annotated[Any, Component("wrapper", key="id")], ...] = ()
+    """What stands between the task and the learner, nearest to the task first: [{id: grayscale}, {id: stack, count: 4}].
+    See wrappers.md."""
     spec: EnvironmentSpec = EnvironmentSpec()
     """Facts about the task."""
 

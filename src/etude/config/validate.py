@@ -25,6 +25,8 @@ class Part:
 
     type: str
     options: dict[str, Any] = field(default_factory=dict)
+    key: str = "type"
+    """What the config calls the name."""
 
 
 class _InvalidError(Exception):
@@ -168,7 +170,7 @@ class Validator:
             return self._dataclass(schema, {**value, mark.key: name}, path)
         options = {str(key): item for key, item in value.items() if key != mark.key}
         self._check_keywords(cls, name, options, registry.supplied, path)
-        return Part(name, options)
+        return Part(name, options, mark.key)
 
     def _check_keywords(self, cls: Any, name: str, options: Mapping[str, Any], supplied: Sequence[str], path: str) -> None:
         accepted = _keyword_names(cls)
@@ -267,7 +269,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Schedule):
         return value.to_plain()
     if isinstance(value, Part):
-        return {"type": value.type, **to_plain(value.options)}
+        return {value.key: value.type, **to_plain(value.options)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {item.name: to_plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):

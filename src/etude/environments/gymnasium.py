@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor
 
 from etude.compute.random_streams import derive_seed
 from etude.environments import snapshot
 from etude.environments.goals import goal_functions
 from etude.environments.replay import EpisodeLog, is_replayable, renew_world
-from etude.environments.spaces import action_spec, observation_specs
+from etude.environments.spaces import action_spec, first_value, observation_specs, to_gymnasium
 from etude.environments.step_buffers import StepBuffers
 from etude.environments.vector import Observation, Step, VectorEnvironment
 
@@ -37,10 +37,11 @@ class GymnasiumVector(VectorEnvironment):
         self.single_observation_space = first.observation_space
         self.single_action_space = first.action_space
         self.return_threshold = first.spec.reward_threshold if first.spec else None
+        self.action_repeat = _action_repeat(first)
         self.compute_reward, self.compute_terminated = goal_functions(first)
         action_spec(first.action_space)  # refuses what no tensor can act in
         self._specs = observation_specs(first.observation_space)
-        self._offset = _first_value(first.action_space)
+        self._offset = first_value(first.action_space)
         # Two sets in turn: what a step returned stays valid while the next one is made.
         self.buffers = [StepBuffers(num_envs, self._specs) for _ in range(2)]
         self._turn = 0
@@ -70,7 +71,8 @@ class GymnasiumVector(VectorEnvironment):
         """Act in every copy; one that ends begins its next episode in the same step."""
         buffers = self._next_buffers()
         arrays, logs = buffers.arrays, self._logs
-        for index, (env, one) in enumerate(zip(self._envs, self._to_actions(action), strict=True)):
+        actions = to_gymnasium(action, self.single_action_space, self._offset)
+        for index, (env, one) in enumerate(zip(self._envs, actions, strict=True)):
             self.copy_at_work = index
             if logs:
                 logs[index].act(one)
@@ -150,19 +152,6 @@ class GymnasiumVector(VectorEnvironment):
         for name, array in arrays.items():
             array[index] = observation[name] if isinstance(observation, dict) else observation[int(name)]
 
-    def _to_actions(self, action: Tensor) -> Any:
-        """Return one action per copy, of the type its space has; a copy, which an environment may write into."""
-        space = self.single_action_space
-        if isinstance(space, spaces.Discrete):
-            return (action + self._offset).tolist() if self._offset else action.tolist()
-        array = action.numpy()
-        if isinstance(space, spaces.Box):
-            if np.issubdtype(np.dtype(space.dtype), np.integer):
-                array = np.rint(array)
-            array = array.astype(space.dtype)
-            return array if space.shape else [array[i, ...] for i in range(len(array))]
-        return (array + self._offset).astype(space.dtype)
-
     def _is_plain(self) -> bool:
         try:
             snapshot.capture(self._envs[0])
@@ -193,15 +182,14 @@ def _with_own_spaces(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     return env
 
 
+def _action_repeat(env: gymnasium.Env[Any, Any]) -> int:
+    """Wrappers that repeat actions say so in an attribute; how often a simulator steps by itself is its own affair."""
+    wrappers = snapshot.layers(env)[:-1]
+    return math.prod(int(vars(wrapper).get("action_repeat", 1)) for wrapper in wrappers)
+
+
 def _seed_spaces(env: gymnasium.Env[Any, Any], seed: int) -> None:
     """Environments may draw from their own spaces, which begin with a random seed and are not reached by `reset`."""
     for layer in snapshot.layers(env):
         for name in ("action_space", "observation_space"):
             getattr(layer, name).seed(derive_seed(seed, name))
-
-
-def _first_value(space: gymnasium.Space[Any]) -> Any:
-    """Discrete spaces may count from another number than 0; our actions always count from 0."""
-    if isinstance(space, spaces.Discrete):
-        return int(space.start)
-    return np.asarray(space.start) if isinstance(space, spaces.MultiDiscrete) else 0

@@ -16,30 +16,43 @@ from etude.environments.complaints import complaint, first_line
 from etude.environments.families import family_of
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.vector import VectorEnvironment
-from etude.errors import EtudeError, UserError, did_you_mean
+from etude.environments.wrappers.build import Wrappers
+from etude.errors import MissingPackageError, UserError, did_you_mean
 
 
 def make_environment(
-    config: EnvironmentConfig, *, num_envs: int | None = None, render_mode: str | None = None
+    config: EnvironmentConfig, *, num_envs: int | None = None, render_mode: str | None = None, training: bool = False
 ) -> VectorEnvironment:
-    """Build the environment a config describes, or one like it with another width or a way to look at it."""
+    """Build the environment a config describes, or one like it with another width or a way to look at it.
+
+    Wrappers that are for training only are left out where it is not for `training`.
+    """
     count = num_envs or config.num_envs
     family = family_of(config.id)
     family.register()
-    native = None if render_mode or config.workers or config.backend == "gymnasium" else family.make_vector(config, count)
+    wrappers = Wrappers(config.wrappers, training=training)
+    by_copy = render_mode or config.workers or config.backend == "gymnasium" or wrappers.inside
+    native = None if by_copy else family.make_vector(config, count)
     if native is not None:
-        return native
+        return wrappers.wrap_vector(native)
+    if config.backend == "native" and wrappers.inside:
+        raise UserError(
+            f"environment.backend=native: the wrapper {wrappers.inside[-1]} and what stands before it work inside copies of "
+            "Gymnasium's kind; use auto or gymnasium"
+        )
     if config.backend == "native":
         raise UserError(f"environment.backend=native: {config.id} has none (or not with these settings); use auto or gymnasium")
 
     def make() -> gymnasium.Env[Any, Any]:
-        return _make_one(config, render_mode)
+        return wrappers.wrap_copy(_make_one(config, render_mode))
 
     if config.workers:
         from etude.environments.workers import WorkerVector
 
-        return WorkerVector(make, count, workers=config.workers, timeout_s=config.worker_timeout_s)
-    return GymnasiumVector(make, count)
+        vector = WorkerVector(make, count, workers=config.workers, timeout_s=config.worker_timeout_s)
+    else:
+        vector = GymnasiumVector(make, count)
+    return wrappers.wrap_vector(vector)
 
 
 def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:
@@ -53,7 +66,7 @@ def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.E
     try:
         return gymnasium.make(config.id, **options)
     except error.DependencyNotInstalled as problem:
-        raise EtudeError(f"{config.id} needs a package that is not installed: {first_line(problem)}") from None
+        raise MissingPackageError(f"{config.id} needs a package that is not installed: {first_line(problem)}") from None
     except (error.UnregisteredEnv, error.DeprecatedEnv) as problem:
         near = did_you_mean(config.id.rpartition(":")[2], gymnasium.registry) or "; `etude envs SEARCH` lists what there is"
         if isinstance(problem, error.DeprecatedEnv):
@@ -61,7 +74,7 @@ def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.E
         raise UserError(f"unknown environment '{config.id}'{near}") from None
     except ModuleNotFoundError as problem:
         name = problem.name or first_line(problem)
-        raise EtudeError(f"{config.id} needs a package that is not installed: pip install {name}") from None
+        raise MissingPackageError(f"{config.id} needs a package that is not installed: pip install {name}") from None
     except (error.Error, ImportError) as problem:
         raise UserError(f"environment '{config.id}': {first_line(problem)}") from None
     except (TypeError, ValueError, KeyError, AssertionError) as problem:

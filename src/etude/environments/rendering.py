@@ -37,8 +37,8 @@ class Camera:
     def __init__(self, environment: VectorEnvironment, name: str) -> None:
         self._environment, self._name = environment, name
         self._end: np.ndarray | None = None
-        if isinstance(environment, GymnasiumVector):
-            environment.on_end = self._see_end
+        if isinstance(environment.base, GymnasiumVector):
+            environment.base.on_end = self._see_end
 
     def take(self) -> np.ndarray:
         """Return a picture of the present, (H, W, 3)."""
@@ -69,9 +69,10 @@ class Camera:
 
 def frames_per_second(environment: VectorEnvironment) -> float:
     """Return how many steps make a second of the task's own time; 30 where it does not say."""
-    if not isinstance(environment, GymnasiumVector):
+    base = environment.base
+    if not isinstance(base, GymnasiumVector):
         return DEFAULT_FPS
-    return float(environment.copies[0].metadata.get("render_fps") or DEFAULT_FPS)
+    return float(base.copies[0].metadata.get("render_fps") or DEFAULT_FPS)
 
 
 def make_to_show(
@@ -105,8 +106,8 @@ def make_to_show(
             said = str(error).split(f": {config.id} ", 1)[-1]
             raise UserError(f"render options {dict(options)}: {config.id} {said}") from error
         raise
-    if isinstance(environment, GymnasiumVector):
-        _prepare(environment.copies[0], config.id, show, fps)
+    if isinstance(environment.base, GymnasiumVector):
+        _prepare(environment.base.copies[0], config.id, show, fps)
     return environment
 
 
@@ -153,8 +154,8 @@ def _check_gl(name: str) -> None:
 
 def _make_current(environment: VectorEnvironment) -> None:
     """Only one OpenGL context is current, and with several environments it may be another one's."""
-    if isinstance(environment, GymnasiumVector):
-        renderer = getattr(environment.copies[0].unwrapped, "mujoco_renderer", None)
+    if isinstance(environment.base, GymnasiumVector):
+        renderer = getattr(environment.base.copies[0].unwrapped, "mujoco_renderer", None)
         viewer = getattr(renderer, "viewer", None)
         if viewer is not None:
             viewer.make_context_current()

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
+from torch import Tensor
 
 from etude.errors import UserError
 
@@ -65,6 +66,26 @@ def action_spec(space: gymnasium.Space[Any]) -> TensorSpec:
     raise UserError(
         f"this environment's actions are {type(space).__name__}; Etude acts in Box, Discrete, MultiDiscrete and MultiBinary"
     )
+
+
+def first_value(space: gymnasium.Space[Any]) -> Any:
+    """Return where a discrete action space counts from; our own actions always count from 0."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.start)
+    return np.asarray(space.start) if isinstance(space, spaces.MultiDiscrete) else 0
+
+
+def to_gymnasium(action: Tensor, space: gymnasium.Space[Any], first: Any) -> Any:
+    """Return one action per copy, of the type its space has; a copy, which an environment may write into."""
+    if isinstance(space, spaces.Discrete):
+        return (action + first).tolist() if first else action.tolist()
+    array = action.numpy()
+    if isinstance(space, spaces.Box):
+        if np.issubdtype(np.dtype(space.dtype), np.integer):
+            array = np.rint(array)
+        array = array.astype(space.dtype)
+        return array if space.shape else [array[i, ...] for i in range(len(array))]
+    return (array + first).astype(space.dtype)
 
 
 def _spec(space: gymnasium.Space[Any], name: str) -> TensorSpec:

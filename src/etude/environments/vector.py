@@ -51,6 +51,11 @@ class VectorEnvironment(ABC):
     compute_terminated: Callable[[Tensor, Tensor], Tensor] | None = None
     """Tasks with goals: whether that ends an episode."""
 
+    @property
+    def base(self) -> VectorEnvironment:
+        """The environment itself, without the transforms around it."""
+        return self
+
     @abstractmethod
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
         """Begin new episodes, copy i with `seeds[i]`."""

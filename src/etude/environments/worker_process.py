@@ -174,7 +174,7 @@ class _Service:
             return env
 
         self._vector = vector = GymnasiumVector(make_next, len(copies))
-        return vector.single_observation_space, vector.single_action_space, vector.return_threshold
+        return vector.single_observation_space, vector.single_action_space, vector.return_threshold, vector.action_repeat
 
     def share(self, num_envs: int) -> None:
         vector, rows = self._vector, slice(self._copies.start, self._copies.stop)

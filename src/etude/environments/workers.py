@@ -77,7 +77,7 @@ class WorkerVector(VectorEnvironment):
             for end in (*(worker.link for worker in crew.workers), crew.nursery.control):
                 self._ready.register(end, select.POLLIN)
             facts, *_ = self._ask([("build", *makers, worker.copies) for worker in crew.workers])
-            self.single_observation_space, self.single_action_space, self.return_threshold = facts
+            self.single_observation_space, self.single_action_space, self.return_threshold, self.action_repeat = facts
             if is_goal_space(self.single_observation_space):
                 # A copy of its own: whole batches are judged here, where they are learnt from.
                 self.compute_reward, self.compute_terminated = goal_functions(make())

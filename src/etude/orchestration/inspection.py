@@ -117,7 +117,7 @@ def bottleneck(orchestrator: Orchestrator, mode: str) -> str | None:
     collector = orchestrator.collector
     if name == "collect" and collector is not None and orchestrator.counters.decisions:
         microseconds = 1e6 * spent / orchestrator.counters.decisions
-        if microseconds > 50 and type(collector.environment).__name__ == "GymnasiumVector":
+        if microseconds > 50 and type(collector.environment.base).__name__ == "GymnasiumVector":
             return f"{share}, {microseconds:.0f} µs a step; environment.workers=N steps copies in N processes"
     if name == "evaluate":
         return f"{share}; evaluation.every_steps and evaluation.episodes set how much is measured"

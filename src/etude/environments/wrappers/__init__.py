@@ -1,0 +1,1 @@
+"""Wrappers: what stands between a task and its learner, chosen in `environment.wrappers`."""

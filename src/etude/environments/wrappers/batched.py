@@ -1,0 +1,110 @@
+"""Transforms around a vector environment of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etude.environments.goals import GOAL_KEYS, is_goal_space
+from etude.environments.vector import Observation, Step, VectorEnvironment
+from etude.environments.wrappers.transform import Transform
+
+RAW_REWARD = "raw_reward"
+"""The key of `Step.info` under which the task's own reward stands where a wrapper changed it. (N,)"""
+
+
+class TransformedVector(VectorEnvironment):
+    """A vector environment seen through transforms, the first of which is nearest to it."""
+
+    def __init__(self, inner: VectorEnvironment, transforms: Sequence[Transform]) -> None:
+        self._inner, self._transforms = inner, tuple(transforms)
+        self._inwards = tuple(
+            transform for transform in reversed(self._transforms) if type(transform).action is not Transform.action
+        )
+        self.num_envs, self.device = inner.num_envs, inner.device
+        self.snapshot, self.action_repeat, self.return_threshold = inner.snapshot, inner.action_repeat, inner.return_threshold
+        self.single_observation_space = self._transforms[-1].observation_space
+        self.single_action_space = self._transforms[-1].action_space
+        self._all = torch.arange(self.num_envs, device=self.device)
+        if inner.compute_reward is not None and self._keeps_goals():
+            self.compute_reward = self._relabelled(inner.compute_reward)
+            self.compute_terminated = inner.compute_terminated
+
+    @property
+    def base(self) -> VectorEnvironment:
+        """The environment inside all transforms."""
+        return self._inner.base
+
+    @property
+    def transforms(self) -> Sequence[Transform]:
+        """The transforms, innermost first."""
+        return self._transforms
+
+    def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
+        """Begin new episodes, copy i with `seeds[i]`."""
+        observation, info = self._inner.reset(seeds)
+        self.snapshot = self._inner.snapshot
+        for transform in self._transforms:
+            transform.seed(seeds)
+            observation = transform.begin(observation, self._all)
+        return observation, info
+
+    def step(self, action: Tensor) -> Step:
+        """Act in every copy; one that ends begins its next episode in the same step."""
+        for transform in self._inwards:
+            action = transform.action(action)
+        step = self._inner.step(action)
+        raw = step.reward
+        for transform in self._transforms:
+            step = transform.step(step)
+        if step.reward is not raw:
+            step = step._replace(info={RAW_REWARD: raw, **step.info})
+        return step
+
+    def render(self) -> Any:
+        """Return a picture of the first copy."""
+        return self._inner.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._inner.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the environment's state and what each transform remembers; nothing where the former can't be known."""
+        inner = self._inner.state_dict()
+        self.snapshot = self._inner.snapshot
+        if not inner:
+            return {}
+        return {"environment": inner, "transforms": [transform.state_dict() for transform in self._transforms]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue every copy where it was."""
+        if len(state.get("transforms", ())) != len(self._transforms):
+            raise ValueError("the saved environment has other wrappers than this one")
+        self._inner.load_state_dict(state["environment"])
+        self.snapshot = self._inner.snapshot
+        for transform, saved in zip(self._transforms, state["transforms"], strict=True):
+            transform.load_state_dict(saved)
+
+    def _keeps_goals(self) -> bool:
+        """Whether goals look as the task itself knows them, and rewards of other goals can be told."""
+        before, after = self._inner.single_observation_space, self.single_observation_space
+        if not is_goal_space(before) or not is_goal_space(after):
+            return False
+        same = all(before[key] == after[key] for key in GOAL_KEYS[1:])  # type: ignore[index] # both are Dict spaces
+        known = (transform.relabel(torch.zeros(1, device=self.device)) for transform in self._transforms)
+        return same and all(reward is not None for reward in known)
+
+    def _relabelled(self, compute: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+        def compute_reward(achieved: Tensor, desired: Tensor) -> Tensor:
+            reward = compute(achieved, desired)
+            for transform in self._transforms:
+                changed = transform.relabel(reward)
+                assert changed is not None, "asked before"
+                reward = changed
+            return reward
+
+        return compute_reward

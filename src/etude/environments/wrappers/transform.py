@@ -1,0 +1,192 @@
+"""Transforms: wrappers written once, for a batch of copies; one environment is a batch of one.
+
+A transform changes what passes between a task and its learner (actions on the way in, observations and rewards on the way
+out) and never when an episode ends. So it can stand around a vector environment of any kind, on any device, and inside a
+single copy, with the same results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from etude.environments import snapshot
+from etude.environments.spaces import leaf_spaces
+from etude.environments.vector import Observation, Step
+from etude.errors import UserError
+
+
+class Transform:
+    """One change of actions, observations or rewards, for N copies at once. What a subclass does not define stays as it is.
+
+    A step calls, in this order: `action`; the task; `observe` with where every copy's transition led; `reward`; and for the
+    copies that ended, `begin` with the first observations of their next episodes.
+    """
+
+    remembers: ClassVar[tuple[str, ...]] = ()
+    """The attributes that are state: tensors, or lists of NumPy generators. They are replaced, never written into."""
+
+    observation_space: gymnasium.Space[Any]
+    """What the learner sees; in `prepare`, at first what the task shows."""
+    action_space: gymnasium.Space[Any]
+    """What the learner does; in `prepare`, at first what the task takes."""
+    num_envs: int
+    device: torch.device
+    place: int = 0
+    """Where it stands among an environment's wrappers, so that two of a kind draw different random numbers."""
+
+    def bind(
+        self, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], num_envs: int, device: torch.device
+    ) -> None:
+        """Learn what is to be wrapped."""
+        if isinstance(observation_space, spaces.Tuple):
+            observation_space = spaces.Dict(leaf_spaces(observation_space))
+        self.observation_space, self.action_space = observation_space, action_space
+        self.num_envs, self.device = num_envs, device
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Check the spaces and set those that the learner sees; raise UserError where they do not suit."""
+
+    def seed(self, seeds: Sequence[int]) -> None:
+        """Begin random streams anew, that of copy i from `seeds[i]`."""
+
+    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+        """Take the first observations (K, ...) of new episodes in the copies `rows` (K,) and return what is seen of them."""
+        return observation
+
+    def action(self, action: Tensor) -> Tensor:
+        """Return what the task is to do, (N, ...)."""
+        return action
+
+    def observe(self, observation: Observation) -> Observation:
+        """Take where one step led in every copy, (N, ...), and return what is seen of it."""
+        return observation
+
+    def reward(self, reward: Tensor, observation: Observation, terminated: Tensor) -> Tensor:
+        """Return the reward (N,) of a step that led to `observation`, as the task showed it."""
+        return reward
+
+    def relabel(self, reward: Tensor) -> Tensor | None:
+        """Return rewards that were computed for other goals as this would have changed them; None if that can't be known."""
+        return reward if type(self).reward is Transform.reward else None
+
+    def step(self, step: Step) -> Step:
+        """Pass one vector step on to the learner."""
+        led_to = step.final_observation
+        final = self.observe(led_to)
+        reward = self.reward(step.reward, led_to, step.terminated)
+        if led_to is step.observation:  # nothing ended
+            return step._replace(observation=final, reward=reward, final_observation=final)
+        rows = (step.terminated | step.truncated).nonzero().squeeze(1)
+        if not len(rows):
+            return step._replace(observation=final, reward=reward, final_observation=final)
+        first = self.begin(_take(step.observation, rows), rows)
+        seen = _put(step.observation, led_to, final, rows, first)
+        return step._replace(observation=seen, reward=reward, final_observation=final)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it remembers."""
+        values = {name: getattr(self, name) for name in self.remembers}
+        return {name: value if isinstance(value, Tensor) else snapshot.encode(value) for name, value in values.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Remember what was saved."""
+        for name in self.remembers:
+            value = state[name]
+            setattr(self, name, value.to(self.device, copy=True) if isinstance(value, Tensor) else snapshot.decode(value))
+
+
+class PartTransform(Transform):
+    """Changes one tensor of an observation: the only one, or that under a key of a Dict observation."""
+
+    wants: ClassVar[str] = "a box of numbers"
+    """What that tensor must be, in words."""
+
+    def __init__(self, key: str | None = None) -> None:
+        self._key = key
+
+    def suits(self, space: gymnasium.Space[Any]) -> bool:
+        """Whether a part of an observation can be changed by this."""
+        return isinstance(space, spaces.Box)
+
+    def prepare_part(self, space: Any) -> gymnasium.Space[Any]:
+        """Return the space of the part afterwards."""
+        return space
+
+    def begin_part(self, value: Tensor, rows: Tensor) -> Tensor:
+        """`begin`, of the part alone."""
+        return self.observe_part(value)
+
+    def observe_part(self, value: Tensor) -> Tensor:
+        """`observe`, of the part alone."""
+        return value
+
+    def prepare(self) -> None:
+        """Find the part."""
+        leaves = leaf_spaces(self.observation_space)
+        if "" in leaves:
+            if self._key is not None:
+                raise UserError(f"key={self._key}: observations are {_brief(self.observation_space)}, which has no keys")
+            if not self.suits(leaves[""]):
+                raise UserError(f"needs {self.wants}, and observations are {_brief(self.observation_space)}")
+            self.observation_space = self.prepare_part(leaves[""])
+            return
+        suitable = [key for key, space in leaves.items() if self.suits(space)]
+        if self._key is None and len(suitable) != 1:
+            known = ", ".join(suitable or leaves)
+            raise UserError(f"needs {self.wants}; which part of the observation is meant? set key, one of {known}")
+        key = self._key if self._key is not None else suitable[0]
+        if key not in suitable:
+            reason = f"is {_brief(leaves[key])}, and this needs {self.wants}" if key in leaves else "is no part of it"
+            raise UserError(f"key={key}: {reason} (the observation has {', '.join(leaves)})")
+        self._key = key
+        self.observation_space = spaces.Dict({**leaves, key: self.prepare_part(leaves[key])})
+
+    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+        """Change the part."""
+        if isinstance(observation, dict):
+            return {**observation, self._name: self.begin_part(observation[self._name], rows)}
+        return self.begin_part(observation, rows)
+
+    def observe(self, observation: Observation) -> Observation:
+        """Change the part."""
+        if isinstance(observation, dict):
+            return {**observation, self._name: self.observe_part(observation[self._name])}
+        return self.observe_part(observation)
+
+    @property
+    def _name(self) -> str:
+        assert self._key is not None, "a Dict observation has keys"
+        return self._key
+
+
+def _brief(space: gymnasium.Space[Any]) -> str:
+    """A space in a few words: the bounds of a large box would fill pages."""
+    if isinstance(space, spaces.Box):
+        return f"a box of shape {space.shape} and type {space.dtype}"
+    return str(space)
+
+
+def _take(observation: Observation, rows: Tensor) -> Observation:
+    if isinstance(observation, dict):
+        return {key: value[rows] for key, value in observation.items()}
+    return observation[rows]
+
+
+def _put(after: Observation, led_to: Observation, final: Observation, rows: Tensor, first: Observation) -> Observation:
+    """Return what is seen next: `final`, with `first` in the rows that began anew; what was not changed is not copied."""
+    if isinstance(final, dict):
+        assert isinstance(first, dict)
+        before = led_to if isinstance(led_to, dict) else {}
+        now = after if isinstance(after, dict) else {}
+        return {
+            key: now[key] if value is before.get(key) else value.index_copy(0, rows, first[key]) for key, value in final.items()
+        }
+    assert not isinstance(first, dict)
+    return after if final is led_to else final.index_copy(0, rows, first)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import tasks
-from tasks import PPOTask, SteppingTask, Task
+from tasks import PPOTask, ReplayTask, SteppingTask, Task
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,12 @@ def _ppo(name: str, task: PPOTask) -> Bench:
     return Bench(name, "ppo", "env steps/s", task, (_COMPILED, _EAGER, _PLAIN, _SB3, _SBX))
 
 
+def _replay(name: str, task: ReplayTask) -> Bench:
+    ours = (replace(_COMPILED, module="etude_replay", threads="better"), replace(_EAGER, module="etude_replay"))
+    theirs = (replace(side, module="stable_baselines_replay") for side in (_SB3, _SBX))
+    return Bench(name, "replay", "env steps/s", task, (*ours, *theirs))
+
+
 def _collect(name: str, task: PPOTask) -> Bench:
     return Bench(name, "collect", "env steps/s", task, (replace(_EAGER, name="etude", label="Etude"), _PLAIN, _SB3, _SBX))
 
@@ -84,6 +90,9 @@ def _loader(strategy: str, label: str, ours: bool = False) -> Side:
 BENCHES = (
     _ppo("ppo-cartpole", tasks.PPO_CARTPOLE),
     _ppo("ppo-halfcheetah", tasks.PPO_HALFCHEETAH),
+    _replay("dqn-cartpole", tasks.DQN_CARTPOLE),
+    _replay("sac-halfcheetah", tasks.SAC_HALFCHEETAH),
+    _replay("td3-halfcheetah", tasks.TD3_HALFCHEETAH),
     _step("step-cartpole", tasks.STEP_CARTPOLE),
     _step("step-halfcheetah", tasks.STEP_HALFCHEETAH, _PHYSICS, _WORKERS, _ASYNC),
     _collect("collect-cartpole", tasks.COLLECT_CARTPOLE),

@@ -1,4 +1,4 @@
-"""Measures Etude beside its peers: `python bench/run.py [all|ppo|envs|collect|loaders|BENCH ...]`."""
+"""Measures Etude beside its peers: `python bench/run.py [all|ppo|replay|envs|collect|loaders|BENCH ...]`."""
 
 from __future__ import annotations
 

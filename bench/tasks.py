@@ -48,6 +48,41 @@ class PPOTask:
 
 
 @dataclass(frozen=True)
+class ReplayTask:
+    """One algorithm with a replay buffer and one environment, to be run the same way by every side: Adam, ReLU networks."""
+
+    env_id: str
+    algorithm: str
+    """dqn, sac or td3."""
+    batch_size: int
+    learning_rate: float
+    learning_starts: int
+    train_every: int = 1
+    """Environment steps between updates."""
+    gradient_steps: int = 1
+    """Gradient steps of an update."""
+    gamma: float = 0.99
+    tau: float = 0.005
+    target_every: int = 1
+    """Gradient steps between moves of the target network."""
+    epsilon: float = 0.0
+    """DQN: the share of random actions, from the first step to the last; 0 for others."""
+    hidden: tuple[int, ...] = (256, 256)
+    capacity: int = 1_000_000
+    log_every: int = 1000
+    """Environment steps between two looks at the clock."""
+    warmup_steps: int = 3000
+    """Environment steps before the clock starts, those without learning included."""
+    measured_steps: int = 4000
+    seed: int = 1
+
+    @property
+    def total_steps(self) -> int:
+        """Return the environment steps of the whole measurement, warm-up included."""
+        return self.warmup_steps + self.measured_steps
+
+
+@dataclass(frozen=True)
 class SteppingTask:
     """Environments stepped with random actions that were drawn beforehand."""
 
@@ -80,7 +115,7 @@ class LoaderTask:
     seed: int = 1
 
 
-Task = PPOTask | SteppingTask | LoaderTask
+Task = PPOTask | ReplayTask | SteppingTask | LoaderTask
 
 # The zoo's tuned CartPole settings, with constant rates: schedules are a matter of learning, not of speed.
 PPO_CARTPOLE = PPOTask(
@@ -98,6 +133,35 @@ PPO_HALFCHEETAH = PPOTask(
     warmup_rollouts=1,
     measured_rollouts=2,
 )
+# The zoo's tuned CartPole settings, with a constant share of random actions.
+DQN_CARTPOLE = ReplayTask(
+    env_id="CartPole-v1",
+    algorithm="dqn",
+    batch_size=64,
+    learning_rate=2.3e-3,
+    learning_starts=1000,
+    train_every=256,
+    gradient_steps=128,
+    tau=1.0,
+    target_every=128,
+    epsilon=0.04,
+    capacity=100_000,
+    log_every=2048,
+    warmup_steps=8192,
+    measured_steps=24_576,
+)
+# The defaults that everyone shares: one update of batch 256 a step.
+SAC_HALFCHEETAH = ReplayTask(
+    env_id="HalfCheetah-v5",
+    algorithm="sac",
+    batch_size=256,
+    learning_rate=3e-4,
+    learning_starts=1000,
+    log_every=200,
+    warmup_steps=1600,
+    measured_steps=2000,
+)
+TD3_HALFCHEETAH = replace(SAC_HALFCHEETAH, algorithm="td3")
 COLLECT_CARTPOLE = replace(PPO_CARTPOLE, learns=False, warmup_rollouts=20, measured_rollouts=200)
 COLLECT_HALFCHEETAH = replace(PPO_HALFCHEETAH, learns=False, rollout_steps=256, warmup_rollouts=2, measured_rollouts=10)
 STEP_CARTPOLE = SteppingTask("CartPole-v1", num_envs=256)
@@ -109,6 +173,9 @@ def quick(task: Task) -> Task:
     """Return a task of a second or so: it shows that everything runs, and its numbers mean nothing."""
     if isinstance(task, PPOTask):
         return replace(task, rollout_steps=min(task.rollout_steps, 64), warmup_rollouts=1, measured_rollouts=2)
+    if isinstance(task, ReplayTask):
+        cycle = task.train_every
+        return replace(task, learning_starts=64, log_every=cycle, warmup_steps=max(128, cycle), measured_steps=max(128, cycle))
     if isinstance(task, SteppingTask):
         return replace(task, warmup_steps=2, block_steps=10, min_seconds=0.0, distinct_actions=4)
     return replace(task, rows=1024, min_seconds=0.0)
@@ -122,6 +189,11 @@ def as_request(task: Task) -> dict[str, Any]:
 def ppo_task(request: dict[str, Any]) -> PPOTask:
     """Return the PPO task a side was sent."""
     return PPOTask(**{**request, "hidden": tuple(request["hidden"])})
+
+
+def replay_task(request: dict[str, Any]) -> ReplayTask:
+    """Return the task with a replay buffer that a side was sent."""
+    return ReplayTask(**{**request, "hidden": tuple(request["hidden"])})
 
 
 def stepping_task(request: dict[str, Any]) -> SteppingTask:

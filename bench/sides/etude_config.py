@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from measurement import NotAvailableError
-from tasks import PPOTask
+from tasks import PPOTask, ReplayTask
 
 
 def ppo_words(task: PPOTask, *, compiled: bool, threads: int) -> list[str]:
     """Return every setting that a preset could have changed, so that presets don't matter here."""
-    from etude.config.schema import ExperimentConfig
-
-    hidden = f"[{','.join(map(str, task.hidden))}]"
-    words = [
-        "experiment.device=cpu",
-        f"experiment.threads={threads}",
-        f"experiment.seed={task.seed}",
+    return [
+        *_common_words(task, compiled=compiled, threads=threads),
         f"environment.num_envs={task.num_envs}",
-        "environment.normalize_observations=off",
-        "environment.normalize_rewards=false",
         f"algorithm.rollout_steps={task.rollout_steps}",
         f"algorithm.batch_size={task.batch_size}",
         f"algorithm.epochs={task.epochs}",
@@ -36,20 +30,56 @@ def ppo_words(task: PPOTask, *, compiled: bool, threads: int) -> list[str]:
         "algorithm.adaptive_kl=null",
         "algorithm.clip_value_loss=null",
         f"algorithm.optimizer={{type: adamw, eps: {task.adam_eps}, weight_decay: 0.0}}",
-        *(f"network.{role}={{type: mlp, hidden_dims: {hidden}, activation: tanh}}" for role in ("actor", "critic")),
+        *_networks(("actor", "critic"), task.hidden, "tanh"),
+        f"logging.every_steps={task.rollout_size}",  # metrics are made once a rollout, as the peers do
+    ]
+
+
+def replay_words(task: ReplayTask, *, compiled: bool, threads: int) -> list[str]:
+    """Return every setting that a preset could have changed, so that presets don't matter here."""
+    words = [
+        *_common_words(task, compiled=compiled, threads=threads),
+        "environment.num_envs=1",
+        *(f"algorithm.{name}={getattr(task, name)}" for name in _REPLAY_SETTINGS),
+        "algorithm.n_step=1",
+        f"algorithm.max_grad_norm={10.0 if task.algorithm == 'dqn' else 'null'}",
+        "algorithm.optimizer={type: adam}",
+        f"buffers.replay={{type: replay, capacity: {task.capacity}}}",
+        f"logging.every_steps={task.log_every}",
+    ]
+    if task.algorithm != "dqn":
+        return words + _networks(("actor", "critic"), task.hidden, "relu")
+    own = [f"algorithm.target_every={task.target_every}", f"algorithm.epsilon={task.epsilon}", "algorithm.double=false"]
+    return [*words, *own, "algorithm.dueling=false", "algorithm.distribution=none", *_networks(("q",), task.hidden, "relu")]
+
+
+_REPLAY_SETTINGS = ("batch_size", "learning_rate", "learning_starts", "train_every", "gradient_steps", "gamma", "tau")
+
+
+def _networks(roles: Sequence[str], hidden: Sequence[int], activation: str) -> list[str]:
+    sizes = f"[{','.join(map(str, hidden))}]"
+    return [f"network.{role}={{type: mlp, hidden_dims: {sizes}, activation: {activation}}}" for role in roles]
+
+
+def _common_words(task: PPOTask | ReplayTask, *, compiled: bool, threads: int) -> list[str]:
+    from etude.config.schema import ExperimentConfig
+
+    has_compile = any(field.name == "compile" for field in fields(ExperimentConfig))
+    if compiled and not has_compile:
+        raise NotAvailableError("this Etude has no experiment.compile")
+    return [
+        "experiment.device=cpu",
+        f"experiment.threads={threads}",
+        f"experiment.seed={task.seed}",
+        *([f"experiment.compile={'on' if compiled else 'off'}"] if has_compile else []),
+        "environment.normalize_observations=off",
+        "environment.normalize_rewards=false",
         f"training.total_steps={task.total_steps}",
         "training.early_stop=off",
         "evaluation.every_steps=0",
         "checkpoint.every_steps=0",
-        f"logging.every_steps={task.rollout_size}",  # metrics are made once a rollout, as the peers do
         "logging.terminal=false",
     ]
-    has_compile = any(field.name == "compile" for field in fields(ExperimentConfig))
-    if compiled and not has_compile:
-        raise NotAvailableError("this Etude has no experiment.compile")
-    if has_compile:
-        words.append(f"experiment.compile={'on' if compiled else 'off'}")
-    return words
 
 
 def plain(value: Any) -> Any:

@@ -1,0 +1,42 @@
+"""Etude's algorithms with a replay buffer, through its own loop; no run directory, no evaluation, no checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from measurement import NotAvailableError, answer, point, steady, versions
+from tasks import replay_task
+
+from sides.etude_config import plain, replay_words
+
+
+def measure(request: dict[str, Any]) -> dict[str, Any]:
+    """Train and time it."""
+    from etude import assembly
+    from etude.config.compose import compose
+    from etude.config.validate import to_plain
+
+    task = replay_task(request["task"])
+    words = replay_words(task, compiled=request["compiled"], threads=request["threads"])
+    config = assembly.resolve(compose(f"{task.env_id}:{task.algorithm}", words=words).config)
+    if request["compiled"] and config.experiment.compile == "off":
+        raise NotAvailableError("compiling needs a C++ compiler (c++, g++ or clang++)")
+    orchestrator = assembly.build(config)
+    assert orchestrator.collector is not None
+    orchestrator.collector.start(orchestrator.workflow.initial_state)
+    points = [point(0)]
+    points += [point(int(row["env_steps"]), int(row["updates"])) for row in orchestrator.rows()]
+    settings = to_plain(config)
+    return {
+        **steady(points, task.warmup_steps),
+        "resolved": {
+            "environment": type(orchestrator.collector.environment).__name__,
+            **{key: settings["experiment"].get(key) for key in ("device", "threads", "compile")},
+            **{section: plain(settings[section]) for section in ("algorithm", "network", "buffers")},
+        },
+        "versions": versions("etude", "torch", "gymnasium", "mujoco", "numpy"),
+    }
+
+
+if __name__ == "__main__":
+    answer(measure)

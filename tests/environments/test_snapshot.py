@@ -220,7 +220,6 @@ NOT_PLAIN: dict[str, Any] = {
     "an object": {"engine": lambda _: object()},
     "a function": {"rule": lambda _: lambda x: x},
     "Python's generator": {"luck": lambda _: random.Random(3)},
-    "an old NumPy generator": {"luck": lambda _: np.random.RandomState(3)},
     "an array of objects": {"things": lambda _: np.array([object()], dtype=object)},
     "an array of records": {"table": lambda _: np.zeros(2, dtype=[("x", "f4"), ("y", "i4")])},
     "a masked array": {"holes": lambda _: np.ma.masked_array([1.0, 2.0], [True, False])},

@@ -58,13 +58,16 @@ def make_environment(
 def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     _import_module(config.id)
     _check_version(config.id)
-    options = {"disable_env_checker": True, **config.kwargs}
+    family = family_of(config.id)
+    family.register()  # again, for a worker process
+    kwargs, adapt = family.adapter(config)
+    options = {"disable_env_checker": True, **kwargs}
     if config.max_episode_steps is not None:
         options["max_episode_steps"] = config.max_episode_steps
     if render_mode is not None:
         options["render_mode"] = render_mode
     try:
-        return gymnasium.make(config.id, **options)
+        return adapt(gymnasium.make(config.id, **options))
     except error.DependencyNotInstalled as problem:
         raise MissingPackageError(f"{config.id} needs a package that is not installed: {first_line(problem)}") from None
     except (error.UnregisteredEnv, error.DeprecatedEnv) as problem:

@@ -3,12 +3,11 @@
 An environment is exact when all of its attributes are plain data (numbers, text, arrays, containers of them, NumPy
 generators) and no two of them share memory. If one is not (a physics engine, an open file), its state can't be known from
 outside and nothing is claimed. An environment or wrapper with `state_dict` and `load_state_dict` of its own is taken at
-its word. Gymnasium's own MuJoCo classes are known: their simulator is captured too.
+its word. Gymnasium's own MuJoCo classes are known: their simulator is captured too. So are MiniGrid's, with their objects.
 """
 
 from __future__ import annotations
 
-import bisect
 import hashlib
 import importlib
 from collections.abc import Iterator, Sequence
@@ -17,9 +16,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from gymnasium import spaces
-from numpy.lib import array_utils
+
+from etude.environments import mujoco_state, object_graph
+from etude.environments.plain_data import NotPlainError, Seen, decode, encode, encode_part
 
 # Fixed at construction: no part of a task's state.
 _FIXED = frozenset(
@@ -41,19 +41,7 @@ _FIXED = frozenset(
 _DRAWN = frozenset(["screen", "clock", "surf", "window", "window_surface", "viewer", "mujoco_renderer"])
 _SPACES = ("action_space", "observation_space", "_action_space", "_observation_space")  # of a wrapper, the latter
 _MUJOCO = "gymnasium.envs.mujoco."
-# Of the numbers in MjData, those that say how current its arrays are; the others count what lies in its arena.
-_MUJOCO_NUMBERS = (
-    *("time", "flg_energypos", "flg_energyvel", "flg_subtreevel", "flg_rnepost"),
-    *("ntree_awake", "nbody_awake", "nparent_awake", "nv_awake"),
-)
-_TENSOR_DTYPES = frozenset(["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"])
-_BIT_GENERATORS = {
-    kind.__name__: kind for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
-}
-
-
-class NotPlainError(Exception):
-    """An attribute holds something whose state can't be captured."""
+_MINIGRID = "minigrid"
 
 
 def capture(env: gymnasium.Env[Any, Any]) -> list[Any]:
@@ -68,10 +56,10 @@ def restore(env: gymnasium.Env[Any, Any], state: list[Any]) -> None:
 
 def capture_layers(some: Sequence[gymnasium.Env[Any, Any]], beside: gymnasium.Env[Any, Any] | None = None) -> list[Any]:
     """Return the state of these layers; `beside` is one that is not captured, but must not share its data with them."""
-    seen = _Seen()
+    seen = Seen()
     for name, value in vars(beside).items() if beside is not None else ():
         with suppress(NotPlainError):
-            _encode(value, name, seen)
+            encode_part(value, name, seen)
     return [_capture_layer(layer, seen) for layer in some]
 
 
@@ -83,16 +71,18 @@ def restore_layers(some: Sequence[gymnasium.Env[Any, Any]], state: list[Any]) ->
         if "own" in saved:
             layer.load_state_dict(decode(saved["own"]))  # type: ignore[attr-defined] # checked by capture
             continue
+        if "objects" in saved:
+            object_graph.restore(layer, _MINIGRID, saved["objects"], _FIXED | _DRAWN)
         if "mujoco" in saved:
             _restore_mujoco(layer, saved["mujoco"])
-        for name, value in saved["attributes"].items():
+        for name, value in saved.get("attributes", {}).items():
             setattr(layer, name, decode(value))
         restore_generators(layer, saved)
 
 
 def capture_generators(layer: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     """Return the random generators of one layer: its own and those of its spaces."""
-    seen = _Seen()
+    seen = Seen()
     return {"own_generator": encode(vars(layer).get("_np_random")), "spaces": _capture_spaces(layer, seen)}
 
 
@@ -113,66 +103,38 @@ def layers(env: gymnasium.Env[Any, Any]) -> list[gymnasium.Env[Any, Any]]:
     return found
 
 
-class _Seen:
-    """What has been captured already: two names for one array would come back as two arrays."""
-
-    def __init__(self) -> None:
-        self._ids: set[int] = set()
-        self._starts: list[int] = []  # of the memory seen so far; stretches never overlap
-        self._ends: list[int] = []
-
-    def is_new_space(self, space: gymnasium.Space[Any]) -> bool:
-        new = id(space) not in self._ids
-        self._ids.add(id(space))
-        return new
-
-    def add(self, value: Any, path: str) -> None:
-        shared = id(value) in self._ids
-        self._ids.add(id(value))
-        low, high = _memory(value)
-        if high > low:
-            place = bisect.bisect_right(self._starts, low)
-            before = place > 0 and self._ends[place - 1] > low
-            after = place < len(self._starts) and self._starts[place] < high
-            shared = shared or before or after
-            self._starts.insert(place, low)
-            self._ends.insert(place, high)
-        if shared:
-            raise NotPlainError(f"{path} shares its data with another attribute")
-
-
-def _memory(value: Any) -> tuple[int, int]:
-    if isinstance(value, np.ndarray):
-        return array_utils.byte_bounds(value) if value.size else (0, 0)
-    if isinstance(value, torch.Tensor):
-        storage = value.untyped_storage()
-        return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-    return 0, 0
-
-
-def _capture_layer(layer: gymnasium.Env[Any, Any], seen: _Seen) -> dict[str, Any]:
+def _capture_layer(layer: gymnasium.Env[Any, Any], seen: Seen) -> dict[str, Any]:
     if all(callable(getattr(type(layer), name, None)) for name in ("state_dict", "load_state_dict")):
-        return {"own": _encode(layer.state_dict(), "state_dict()", _Seen())}  # type: ignore[attr-defined] # just checked
+        return {"own": encode_part(layer.state_dict(), "state_dict()", Seen())}  # type: ignore[attr-defined] # just checked
     is_mujoco = type(layer).__module__.startswith(_MUJOCO)
+    if _holds_objects(layer):
+        objects = object_graph.capture(layer, _MINIGRID, _FIXED | _DRAWN)
+        return {"objects": objects, "spaces": _capture_spaces(layer, seen)}
     saved: dict[str, Any] = {"mujoco": _capture_mujoco(layer, seen)} if is_mujoco else {}
     attributes = {}
     for name, value in vars(layer).items():
         if name in _FIXED or (is_mujoco and name in ("model", "data")):
             continue
         try:
-            attributes[name] = _encode(value, name, seen)
+            attributes[name] = encode_part(value, name, seen)
         except NotPlainError:
             if name not in _DRAWN:
                 raise
     return {**saved, "attributes": attributes, "spaces": _capture_spaces(layer, seen)}
 
 
-def _capture_spaces(layer: gymnasium.Env[Any, Any], seen: _Seen) -> dict[str, Any]:
+def _holds_objects(layer: gymnasium.Env[Any, Any]) -> bool:
+    """MiniGrid's worlds, also those of one's own: a grid of objects that refer to each other."""
+    is_world = any(f"{kind.__module__}.".startswith(f"{_MINIGRID}.") for kind in type(layer).__mro__)
+    return is_world and not isinstance(layer, gymnasium.Wrapper)
+
+
+def _capture_spaces(layer: gymnasium.Env[Any, Any], seen: Seen) -> dict[str, Any]:
     """An environment may draw from its own spaces. One space may have several names: that is no harm."""
     return {
-        path: _encode(space._np_random, path, seen)
+        path: encode_part(space._np_random, path, seen)
         for path, space in _own_spaces(layer)
-        if space._np_random is not None and seen.is_new_space(space)
+        if space._np_random is not None and seen.is_new(space)
     }
 
 
@@ -194,49 +156,23 @@ def _with_parts(path: str, space: gymnasium.Space[Any]) -> Iterator[tuple[str, g
         yield from _with_parts(f"{path}.{name}", part)
 
 
-def _capture_mujoco(env: Any, seen: _Seen) -> dict[str, Any]:
-    """The integration state alone is not exact: Ant and Humanoid read positions and forces that the last step left behind.
-
-    So all arrays of MjData are kept, but for those in its arena (contacts, constraints): every step makes these anew from
-    the others before anything reads them, in all of Gymnasium's classes.
-    """
+def _capture_mujoco(env: Any, seen: Seen) -> dict[str, Any]:
+    """Contacts and constraints are left out: in all of Gymnasium's classes every step makes them before anything reads them."""
     if env.data.nplugin:
         raise NotPlainError("data holds plugins")
     arrays = {name: value for name in dir(env.data) if isinstance(value := getattr(env.data, name), np.ndarray)}
     for name, array in arrays.items():
         seen.add(array, f"data.{name}")  # a wrapper that looks into the simulator's memory would lose sight of it
-    names = _outside_arena(env)
-    values: dict[str, list[np.ndarray]] = {}
-    for name in names:
-        values.setdefault(arrays[name].dtype.name, []).append(arrays[name].ravel())
-    return {
-        "model": _model_digest(env.model),
-        "arrays": " ".join(f"{name}:{arrays[name].size}" for name in names),
-        "values": {dtype: torch.from_numpy(np.concatenate(parts)) for dtype, parts in values.items()},
-        "numbers": {name: getattr(env.data, name) for name in _MUJOCO_NUMBERS},
-    }
+    fields = mujoco_state.fields_outside_arena(env.model, type(env.data))
+    return {"model": _model_digest(env.model), **mujoco_state.capture(env.data, fields)}
 
 
 def _restore_mujoco(env: Any, saved: dict[str, Any]) -> None:
-    """Write into the MjData that is there: the model, the renderer and named views refer to it."""
-    arrays = {name: getattr(env.data, name) for name in _outside_arena(env)}
-    if saved["arrays"] != " ".join(f"{name}:{array.size}" for name, array in arrays.items()):
-        raise ValueError("the saved MuJoCo state has other arrays than this one: it is of another model or version of MuJoCo")
+    fields = mujoco_state.fields_outside_arena(env.model, type(env.data))
+    mujoco_state.check(env.data, fields, saved)
     if saved["model"] != _model_digest(env.model):
         raise ValueError("the saved MuJoCo state is of another model: its file, or something that changes it, is not the same")
-    offsets = dict.fromkeys(saved["values"], 0)
-    for array in arrays.values():
-        dtype = array.dtype.name
-        begin, offsets[dtype] = offsets[dtype], offsets[dtype] + array.size
-        array[...] = saved["values"][dtype][begin : offsets[dtype]].numpy().reshape(array.shape)
-    for name, number in saved["numbers"].items():
-        setattr(env.data, name, number)
-
-
-def _outside_arena(env: Any) -> list[str]:
-    """In a new MjData the arena is empty, and so is every array in it."""
-    new = type(env.data)(env.model)
-    return [name for name in dir(new) if isinstance(value := getattr(new, name), np.ndarray) and value.size]
+    mujoco_state.restore(env.data, fields, saved)
 
 
 def _model_digest(model: Any) -> str:
@@ -244,72 +180,3 @@ def _model_digest(model: Any) -> str:
     data = np.empty(mujoco.mj_sizeModel(model), np.uint8)
     mujoco.mj_saveModel(model, None, data)
     return hashlib.blake2b(data.data, digest_size=16).hexdigest()
-
-
-def encode(value: Any) -> Any:
-    """Return plain data as tensors and JSON values; raises NotPlainError where it is not plain."""
-    return _encode(value, type(value).__name__, _Seen())
-
-
-def _encode(value: Any, path: str, seen: _Seen) -> Any:
-    if value is None or type(value) in (bool, int, float, str, bytes):
-        return value
-    if isinstance(value, np.generic):
-        return {"$scalar": _encode(np.asarray(value), path, _Seen())}
-    if type(value) is tuple:
-        return tuple(_encode(item, path, seen) for item in value)
-    seen.add(value, path)
-    if type(value) is np.ndarray:
-        return _encode_array(value, path)
-    if type(value) is np.random.Generator:
-        state = value.bit_generator.state
-        if state["bit_generator"] not in _BIT_GENERATORS:
-            raise NotPlainError(f"{path} draws from a {state['bit_generator']}")
-        return {"$generator": _encode(state, path, _Seen())}
-    if type(value) is torch.Tensor and value.device.type == "cpu" and not value.requires_grad:
-        return {"$torch": value.clone()}
-    if type(value) is list:
-        return [_encode(item, path, seen) for item in value]
-    if type(value) is dict:
-        pairs = [[_encode(key, path, seen), _encode(item, f"{path}.{key}", seen)] for key, item in value.items()]
-        return {"$dict": pairs}
-    raise NotPlainError(f"{path} is a {type(value).__name__}")
-
-
-def _encode_array(value: np.ndarray, path: str) -> Any:
-    if value.dtype.hasobject or value.dtype.names:
-        raise NotPlainError(f"{path} is an array of {'objects' if value.dtype.hasobject else 'records'}")
-    if value.flags.f_contiguous and not value.flags.c_contiguous:
-        # Sums run along memory: another layout may differ in the last bit.
-        return {"$transposed": _encode_array(value.T, path)}
-    if value.dtype.name in _TENSOR_DTYPES and value.dtype.isnative:
-        return torch.from_numpy(value.copy())
-    return {"$array": [value.dtype.str, list(value.shape), value.tobytes().hex()]}
-
-
-def decode(value: Any) -> Any:
-    """Return what `encode` was given."""
-    if isinstance(value, torch.Tensor):
-        return value.numpy().copy()
-    if isinstance(value, tuple):
-        return tuple(decode(item) for item in value)
-    if isinstance(value, list):
-        return [decode(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    tag, content = next(iter(value.items()))
-    if tag == "$scalar":
-        return decode(content)[()]
-    if tag == "$torch":
-        return content.clone()
-    if tag == "$transposed":
-        return decode(content).T
-    if tag == "$array":
-        dtype, shape, data = content
-        return np.frombuffer(bytes.fromhex(data), dtype=dtype).reshape(shape).copy()
-    if tag == "$generator":
-        state = decode(content)
-        bits = _BIT_GENERATORS[state["bit_generator"]]()
-        bits.state = state
-        return np.random.Generator(bits)
-    return {decode(key): decode(item) for key, item in content}

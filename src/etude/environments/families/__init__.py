@@ -2,6 +2,7 @@
 
 A family whose ids Gymnasium does not have by itself brings a module with `register()`, which puts them there; a family that
 can step many copies in one call brings `make_vector(config, num_envs)`, which returns None where it can't with these settings.
+One whose environments a policy can't read as they are brings `adapter(config)`: their own arguments, and a wrapper for them.
 Nothing of a family is imported before one of its ids is asked for.
 """
 
@@ -11,7 +12,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,11 @@ class Family:
         """Return many copies stepped in one call, or None where the family has no such thing for these settings."""
         make = getattr(self._code(), "make_vector", None)
         return None if make is None or self.missing() else make(config, num_envs)
+
+    def adapter(self, config: EnvironmentConfig) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+        """Return the arguments that an environment itself takes, and what to put around it; raises UserError for wrong ones."""
+        adapt = getattr(self._code(), "adapter", None)
+        return (dict(config.kwargs), lambda env: env) if adapt is None else adapt(config)
 
     def _code(self) -> Any:
         return importlib.import_module(f"{__name__}.{self.module}") if self.module else None

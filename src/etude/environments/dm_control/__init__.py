@@ -1,0 +1,1 @@
+"""DeepMind's Control Suite as Gymnasium environments and as one vector environment."""

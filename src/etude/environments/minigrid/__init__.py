@@ -1,0 +1,1 @@
+"""MiniGrid and BabyAI as a policy can read them: no text, and a picture, codes or a vector for what is seen."""

@@ -29,6 +29,7 @@ app.command("etude.cli.config:config", name="config", help="Print the complete c
 app.command("etude.cli.envs:envs", name="envs", help="List environments and their tuned variants.")
 app.command("etude.cli.doctor:doctor", name="doctor", help="Say what works on this machine, and what would help.")
 app.command("etude.cli.smoke:app", name="smoke", help="Try everything briefly: every environment, every preset.")
+app.command("etude.cli.check:check", name="check", help="Check an environment of your own, and say what is wrong with it.")
 app.command("etude.cli.algorithms:algorithms", name="algorithms", help="List algorithms.")
 
 

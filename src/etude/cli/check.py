@@ -1,0 +1,57 @@
+"""`etude check`: is an environment of your own as it should be?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+_MARKS = {"fine": ("✓", "green"), "notice": ("!", "yellow"), "wrong": ("✗", "bold red")}
+
+
+def check(
+    environment: Annotated[str, Parameter(name="MODULE:ID")],
+    /,
+    *kwargs: Annotated[str, Parameter(name="key=value")],
+    steps: int = 1000,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Check an environment: its spaces, what it returns, its ends, its seeds, how it resumes, and its speed.
+
+    ✓ is fine, ! works but could be better, ✗ must be fixed. Exit code 1 if anything is ✗.
+
+    Parameters
+    ----------
+    environment
+        Its id, with the module that registers it: corridor:Corridor-v0. One in the current folder is found.
+    kwargs
+        The environment's own arguments, such as length=6.
+    steps
+        Random steps to take.
+    as_json
+        Print JSON.
+    """
+    from etude.config.overrides import parse
+    from etude.environments.check import check_environment
+
+    remarks = check_environment(environment, parse(kwargs).values, steps=steps)
+    failed = any(remark.level == "wrong" for remark in remarks)
+    if as_json:
+        plain = [
+            {"level": remark.level, "check": remark.check, "says": remark.says, "way_out": remark.way_out or None}
+            for remark in remarks
+        ]
+        print(json.dumps({"environment": environment, "passed": not failed, "remarks": plain}))
+        return int(failed)
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True)
+    for remark in remarks:
+        mark, style = _MARKS[remark.level]
+        console.print(Text.assemble((mark, style), f" {remark.check:<7} {remark.says}"))
+        if remark.way_out:
+            console.print(Text(f"          → {remark.way_out}", style="cyan"))
+    return int(failed)

@@ -1,0 +1,343 @@
+"""Checks an environment of your own and explains in words what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from etude.environments import snapshot
+from etude.environments.check_data import copied, differing, is_flag, mismatch, reward_problem
+from etude.environments.families import family_of
+from etude.environments.probe import in_words
+from etude.environments.replay import is_replayable
+from etude.environments.spaces import action_spec, finite_range, observation_specs
+from etude.errors import UserError, did_you_mean
+
+SEED = 7
+_WORTH_A_WORKER_S = 50e-6
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What one check found."""
+
+    level: Literal["fine", "notice", "wrong"]
+    check: str
+    says: str
+    way_out: str = ""
+
+
+class StoppedError(Exception):
+    """Nothing further can be checked."""
+
+
+class Checker:
+    """Goes through one environment; what it found is in `remarks`."""
+
+    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], *, steps: int = 1000) -> None:
+        self.remarks: list[Remark] = []
+        self._make, self._steps = make, steps
+
+    def run(self) -> list[Remark]:
+        """Check everything that can be checked."""
+        with suppress(StoppedError):
+            self._check()
+        return self.remarks
+
+    def _check(self) -> None:
+        env = self._called("builds", self._make)
+        self._fine("builds", f"{type(env.unwrapped).__module__}.{type(env.unwrapped).__qualname__}")
+        self._check_spaces(env)
+        before = _global_generators()
+        first = self._check_reset(env)
+        episodes = self._check_steps(env, first)
+        self._check_ends(env, episodes)
+        drawn = [name for name, state in _global_generators().items() if state != before[name]]
+        self._check_seeds(env, drawn)
+        self._check_snapshot(env)
+        self._check_speed(env)
+
+    # ---- what it says about itself ----
+
+    def _check_spaces(self, env: gymnasium.Env[Any, Any]) -> None:
+        problems = []
+        for check, space in ((observation_specs, env.observation_space), (action_spec, env.action_space)):
+            try:
+                check(space)
+            except UserError as problem:
+                problems.append(str(problem))
+        if problems:
+            way_out = "declare another space, or add a wrapper that does (gymnasium.ObservationWrapper, ActionWrapper)"
+            self._stop("spaces", "; ".join(problems), way_out)
+        action = env.action_space
+        if isinstance(action, spaces.Box) and not finite_range(action).all():
+            self._notice(
+                "spaces", f"actions without bounds: {in_words(action)}", "give the Box a low and a high; sac and td3 need them"
+            )
+        else:
+            self._fine("spaces", f"observations {in_words(env.observation_space)}; actions {in_words(action)}")
+
+    # ---- what it returns ----
+
+    def _check_reset(self, env: gymnasium.Env[Any, Any]) -> Any:
+        base = env.unwrapped
+        returned: Any = None
+        try:
+            returned = base.reset(seed=SEED)
+        except TypeError as problem:
+            if "seed" not in str(problem):
+                raise
+            self._stop("reset", "takes no seed", "def reset(self, *, seed=None, options=None), or wrap it in OldGymAdapter")
+        except Exception as problem:
+            raise self._raised("reset", problem) from problem
+        if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict)):
+            self._stop(
+                "reset",
+                "returns an observation alone, as gym before 0.26 did",
+                "return observation, {}; or wrap it in etude.environments.adapters.OldGymAdapter",
+            )
+        self._report_data("reset", list(mismatch(returned[0], base.observation_space)), "returns an observation of its space")
+        return returned[0]
+
+    def _check_steps(self, env: gymnasium.Env[Any, Any], first: Any) -> list[tuple[int, bool, bool]]:
+        """Walk at random through the bare environment; returns (length, terminated, truncated) of each episode."""
+        base, space = env.unwrapped, env.action_space
+        space.seed(SEED)
+        limit = env.spec.max_episode_steps if env.spec else None
+        problems: dict[str, None] = {}
+        episodes, length, previous, kept = [], 0, first, copied(first)
+        for _ in range(self._steps):
+            returned = self._called("step", lambda: base.step(space.sample()))
+            observation, reward, terminated, truncated = self._unpacked(returned)
+            if differing(previous, kept) is not None and observation is previous:
+                problems["shared"] = None
+            previous, kept = observation, copied(observation)
+            problems |= dict.fromkeys(f"observation: {said}" for said in mismatch(observation, base.observation_space))
+            if (said := reward_problem(reward)) is not None:
+                problems[f"reward: {said}"] = None
+            for name, flag in (("terminated", terminated), ("truncated", truncated)):
+                if not is_flag(flag):
+                    problems[f"{name}: it is a {type(flag).__name__}: return bool({name})"] = None
+            length += 1
+            if terminated or truncated or length == limit:
+                episodes.append((length, bool(terminated), bool(truncated)))
+                previous, _ = self._called("reset", base.reset)
+                kept, length = copied(previous), 0
+        shares = problems.pop("shared", 0) is None
+        self._report_data("step", list(problems), f"{self._steps:,} random steps return what they should")
+        if shares:
+            self._notice(
+                "memory",
+                "every step returns the same array, changed: whoever keeps an observation sees it change",
+                "return a copy, such as self.state.copy(); Etude copies at once, other libraries may not",
+            )
+        return episodes
+
+    def _unpacked(self, returned: Any) -> tuple[Any, Any, Any, Any]:
+        if not isinstance(returned, tuple) or len(returned) != 5:
+            count = len(returned) if isinstance(returned, tuple) else 1
+            said = f"returns {count} things instead of observation, reward, terminated, truncated, info"
+            if count == 4:
+                said += ": the way of gym before 0.26"
+            self._stop(
+                "step", said, "split done into terminated and truncated, or wrap it in OldGymAdapter (docs/environments.md)"
+            )
+        observation, reward, terminated, truncated, info = returned
+        if not isinstance(info, dict):
+            self._stop("step", f"returns a {type(info).__name__} as info", "return a dict, {} will do")
+        return observation, reward, terminated, truncated
+
+    def _check_ends(self, env: gymnasium.Env[Any, Any], episodes: list[tuple[int, bool, bool]]) -> None:
+        limit = env.spec.max_episode_steps if env.spec else None
+        if not episodes and limit is None:
+            self._wrong(
+                "ends",
+                f"no episode ended within {self._steps:,} random steps, and there is no time limit: evaluations would not end",
+                "gymnasium.register(..., max_episode_steps=1000); or, if episodes are only long, look further: --steps 20000",
+            )
+            return
+        lengths = {length for length, _, _ in episodes}
+        if len(episodes) >= 3 and len(lengths) == 1 and all(terminated for _, terminated, _ in episodes):
+            self._notice(
+                "ends",
+                f"every one of {len(episodes)} episodes terminated after exactly {lengths.pop()} steps",
+                "if that is a time limit, return truncated instead: what would have followed still has a value",
+            )
+            return
+        if sum(terminated and truncated for _, terminated, truncated in episodes) == len(episodes) > 0:
+            self._notice(
+                "ends", "every end is terminated and truncated at once", "say one: truncated only for a cut by a limit"
+            )
+            return
+        ends = f"{sum(t for _, t, _ in episodes)} of {len(episodes)} episodes terminated"
+        self._fine("ends", f"{ends}; time limit {limit:,}" if limit else f"{ends}; no time limit")
+
+    # ---- whether it does the same again ----
+
+    def _check_seeds(self, env: gymnasium.Env[Any, Any], drawn: list[str]) -> None:
+        way_out = "draw from self.np_random after super().reset(seed=seed), and from nothing else"
+        again, other = self._walk(env, SEED), self._walk(self._called("builds", self._make), SEED)
+        for name, walk in (("resets with the same seed", self._walk(env, SEED)), ("copies with the same seed", other)):
+            for number, (one, two) in enumerate(zip(again, walk, strict=True)):
+                what = differing(one[0], two[0]) or (differing(one[1], two[1]) and "the reward")
+                if what is not None:
+                    when = "already in the first observation" if number == 0 else f"after {number} steps"
+                    source = f"; it draws from the global generator of {' and '.join(drawn)}" if drawn else ""
+                    self._wrong("seeds", f"two {name} differ in {what}, {when}{source}", way_out)
+                    return
+        if drawn:
+            self._wrong(
+                "seeds", f"it draws from the global generator of {' and '.join(drawn)}, which others draw from", way_out
+            )
+            return
+        self._fine("seeds", "the same seed and actions lead to the same episode, also in another copy")
+
+    def _walk(self, env: gymnasium.Env[Any, Any], seed: int, steps: int = 30) -> list[tuple[Any, Any]]:
+        env.action_space.seed(SEED)
+        observation, _ = env.reset(seed=seed)
+        seen = [(copied(observation), copied(0.0))]
+        for _ in range(steps):
+            observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            seen.append((copied(observation), copied(reward)))
+            if terminated or truncated:
+                seen.append((copied(env.reset()[0]), copied(0.0)))
+        return seen
+
+    def _check_snapshot(self, env: gymnasium.Env[Any, Any]) -> None:
+        self._walk(env, SEED, 5)
+        try:
+            state = snapshot.capture(env)
+        except snapshot.NotPlainError as problem:
+            if is_replayable(env):
+                self._fine("resume", "replay: rebuilt from the actions of its episode")
+                return
+            self._notice(
+                "resume",
+                f"restart: its state can't be known, because {problem}; a resumed run begins new episodes",
+                "keep plain data in attributes; or give it state_dict() and load_state_dict(); or replayable = True on it",
+            )
+            return
+        other = self._called("builds", self._make)
+        other.reset(seed=SEED + 1)
+        snapshot.restore(other, state)
+        env.action_space.seed(SEED)
+        for number in range(1, 31):
+            action = env.action_space.sample()
+            one, two = env.step(action), other.step(action)
+            what = differing(one[0], two[0]) or (differing(one[1], two[1]) and "the reward")
+            if what is not None:
+                self._wrong(
+                    "resume",
+                    f"a restored copy differs in {what} after {number} steps: part of its state is outside of its attributes",
+                    "no clock, no globals, no class attributes that change; or give it state_dict() and load_state_dict()",
+                )
+                return
+            if one[2] or one[3]:
+                break
+        self._fine("resume", "exact: a copy restored from a checkpoint goes on bit for bit")
+
+    def _check_speed(self, env: gymnasium.Env[Any, Any]) -> None:
+        env.reset(seed=SEED)
+        actions = [env.action_space.sample() for _ in range(min(self._steps, 200))]
+        began = time.perf_counter()
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+        per_step = (time.perf_counter() - began) / len(actions)
+        says = f"{per_step * 1e6:,.0f} µs a step, resets included"
+        cores = os.cpu_count() or 1
+        if per_step > _WORTH_A_WORKER_S and cores > 1:
+            self._fine("speed", says, f"slow enough for processes of its own: environment.workers={cores}")
+        else:
+            self._fine("speed", says)
+
+    # ---- how it is said ----
+
+    def _called(self, check: str, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except (StoppedError, UserError):
+            raise
+        except Exception as problem:
+            raise self._raised(check, problem) from problem
+
+    def _raised(self, check: str, problem: BaseException) -> StoppedError:
+        said = str(problem).strip().partition("\n")[0]
+        frame = traceback.extract_tb(problem.__traceback__)[-1]
+        way_out = f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"
+        if "must inherit from" in said or "Gym is incompatible" in said:
+            said, way_out = (
+                "it is no gymnasium.Env",
+                "etude.environments.adapters has OldGymAdapter and DmEnvAdapter for others",
+            )
+            self.remarks.append(Remark("wrong", check, said, way_out))
+        else:
+            self.remarks.append(Remark("wrong", check, f"raised {type(problem).__name__}: {said}", way_out))
+        return StoppedError()
+
+    def _report_data(self, check: str, problems: list[str], fine: str) -> None:
+        for problem in problems[:5]:
+            self._wrong(check, *problem.rsplit(": ", 1)) if ": " in problem else self._wrong(check, problem)
+        if len(problems) > 5:
+            self._wrong(check, f"and {len(problems) - 5} more of this kind")
+        if not problems:
+            self._fine(check, fine)
+
+    def _fine(self, check: str, says: str, way_out: str = "") -> None:
+        self.remarks.append(Remark("fine", check, says, way_out))
+
+    def _notice(self, check: str, says: str, way_out: str) -> None:
+        self.remarks.append(Remark("notice", check, says, way_out))
+
+    def _wrong(self, check: str, says: str, way_out: str = "") -> None:
+        self.remarks.append(Remark("wrong", check, says, way_out))
+
+    def _stop(self, check: str, says: str, way_out: str) -> Any:
+        self._wrong(check, says, way_out)
+        raise StoppedError
+
+
+def check_environment(name: str, kwargs: dict[str, Any] | None = None, *, steps: int = 1000) -> list[Remark]:
+    """Check the environment of this id; `module:Name-v0` imports the module first. Raises UserError for an unknown id."""
+    module, colon, plain = name.partition(":")
+    if colon:
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as problem:
+            if problem.name is None or not f"{module}.".startswith(f"{problem.name}."):
+                raise
+            raise UserError(f"{name}: there is no module '{problem.name}' here") from None
+    else:
+        plain = name
+        family_of(name).register()
+    if plain not in gymnasium.registry:
+        raise UserError(f"{name}: no environment of this id is registered{did_you_mean(plain, gymnasium.registry)}")
+
+    def make() -> gymnasium.Env[Any, Any]:
+        return gymnasium.make(plain, disable_env_checker=True, **(kwargs or {}))
+
+    return Checker(make, steps=steps).run()
+
+
+def _global_generators() -> dict[str, Any]:
+    return {
+        "numpy.random": repr(np.random.get_state(legacy=False)),  # noqa: NPY002 # the very one that must not be used
+        "random": random.getstate(),
+        "torch": bytes(torch.get_rng_state().numpy().tobytes()),
+    }

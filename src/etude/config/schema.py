@@ -90,6 +90,29 @@ class EnvironmentConfig:
     spec: EnvironmentSpec = EnvironmentSpec()
     """Facts about the task."""
 
+    def __post_init__(self) -> None:
+        """Normalising is the algorithm's affair, also where it is listed among the wrappers."""
+        named = {str(getattr(chosen, "id", "")): chosen for chosen in self.wrappers}
+        names = [name for name in ("normalize_observations", "normalize_rewards") if name in named]
+        if not names:
+            return
+        wrappers = tuple(chosen for chosen in self.wrappers if getattr(chosen, "id", "") not in names)
+        if self.wrappers[: len(wrappers)] != wrappers:
+            raise ValueError(
+                f"wrappers: {' and '.join(names)} must come last: it is what the algorithm is given that is normalised"
+            )
+        if "normalize_observations" in names:
+            mode = named["normalize_observations"].mode
+            if self.normalize_observations not in ("off", mode):
+                raise ValueError(
+                    f"normalize_observations={self.normalize_observations} and the wrapper normalize_observations with "
+                    f"mode={mode} can't both be meant; leave one out"
+                )
+            object.__setattr__(self, "normalize_observations", mode)
+        if "normalize_rewards" in names:
+            object.__setattr__(self, "normalize_rewards", True)
+        object.__setattr__(self, "wrappers", wrappers)
+
 
 @dataclass(frozen=True)
 class TrainingConfig:

@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium import error
+from gymnasium.wrappers import HumanRendering
 
 from etude.config.schema import EnvironmentConfig
 from etude.environments.complaints import complaint, first_line
@@ -29,8 +30,10 @@ def make_environment(
     """
     count = num_envs or config.num_envs
     family = family_of(config.id)
-    family.register()
+    family.register(config.id)
     wrappers = Wrappers(config.wrappers, training=training)
+    if config.backend == "envpool" and not render_mode:
+        return wrappers.wrap_vector(_make_pool(config, count, wrappers))
     by_copy = render_mode or config.workers or config.backend == "gymnasium" or wrappers.inside
     native = None if by_copy else family.make_vector(config, count)
     if native is not None:
@@ -44,22 +47,43 @@ def make_environment(
         raise UserError(f"environment.backend=native: {config.id} has none (or not with these settings); use auto or gymnasium")
 
     def make() -> gymnasium.Env[Any, Any]:
-        return wrappers.wrap_copy(_make_one(config, render_mode))
+        if not wrappers.needs_pictures:
+            return wrappers.wrap_copy(_make_one(config, render_mode))
+        from etude.environments.rendering import prepare_drawing
 
-    if config.workers:
+        prepare_drawing(config.id)
+        # One render mode must do for the learner and for people: a window then shows the same pictures.
+        copy = wrappers.wrap_copy(_make_one(config, "rgb_array"))
+        return HumanRendering(copy) if render_mode == "human" else copy
+
+    # A second copy in this process would fail, and so would the first beside one that evaluates.
+    workers = count if family.one_per_process and not render_mode else config.workers
+    if workers:
         from etude.environments.workers import WorkerVector
 
-        vector = WorkerVector(make, count, workers=config.workers, timeout_s=config.worker_timeout_s)
+        vector = WorkerVector(make, count, workers=workers, timeout_s=config.worker_timeout_s)
     else:
         vector = GymnasiumVector(make, count)
     return wrappers.wrap_vector(vector)
+
+
+def _make_pool(config: EnvironmentConfig, count: int, wrappers: Wrappers) -> VectorEnvironment:
+    from etude.environments.families.envpool import make_pool
+
+    if wrappers.inside or config.workers:
+        what = f"the wrapper {wrappers.inside[-1]}" if wrappers.inside else f"environment.workers={config.workers}"
+        raise UserError(f"environment.backend=envpool: {what} needs copies of Gymnasium's kind; use auto or gymnasium")
+    return make_pool(config, count)
 
 
 def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     _import_module(config.id)
     _check_version(config.id)
     family = family_of(config.id)
-    family.register()  # again, for a worker process
+    family.register(config.id)  # again, for a worker process
+    own = family.make_one(config, render_mode)
+    if own is not None:
+        return own
     kwargs, adapt = family.adapter(config)
     options = {"disable_env_checker": True, **kwargs}
     if config.max_episode_steps is not None:

@@ -43,7 +43,9 @@ class Camera:
     def take(self) -> np.ndarray:
         """Return a picture of the present, (H, W, 3)."""
         try:
-            _make_current(self._environment)
+            base = self._environment.base
+            if isinstance(base, GymnasiumVector):
+                make_current(base.copies[0])
             picture = self._environment.render()
         except gymnasium.error.DependencyNotInstalled as error:
             raise EtudeError(f"{self._name} can't be drawn: {error}") from error
@@ -90,9 +92,7 @@ def make_to_show(
     mode = {"nothing": None, "window": "human", "pictures": "rgb_array"}[show]
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it would stand amid our own output
     if show == "pictures":
-        _go_headless()
-        if _is_mujoco(config.id):
-            _check_gl(config.id)
+        prepare_drawing(config.id)
     wanted = replace(config, workers=0, kwargs={**config.kwargs, **(options or {})})
     if mode is not None and config.backend == "native":
         wanted = replace(wanted, backend="auto")
@@ -109,6 +109,22 @@ def make_to_show(
     if isinstance(environment.base, GymnasiumVector):
         _prepare(environment.base.copies[0], config.id, show, fps)
     return environment
+
+
+def prepare_drawing(name: str) -> None:
+    """Make sure that an environment can draw itself into memory, or say why it can't."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it would stand amid our own output
+    _go_headless()
+    if _is_mujoco(name):
+        _check_gl(name)
+
+
+def make_current(copy: gymnasium.Env[Any, Any]) -> None:
+    """Only one OpenGL context is current, and with several environments it may be another one's."""
+    renderer = getattr(copy.unwrapped, "mujoco_renderer", None)
+    viewer = getattr(renderer, "viewer", None)
+    if viewer is not None:
+        viewer.make_context_current()
 
 
 def _prepare(copy: gymnasium.Env[Any, Any], name: str, show: Show, fps: float | None) -> None:
@@ -130,7 +146,8 @@ def _go_headless() -> None:
 
 def _is_mujoco(name: str) -> bool:
     spec = gymnasium.registry.get(name.rpartition(":")[2])
-    return spec is not None and "mujoco" in str(spec.entry_point) and importlib.util.find_spec("mujoco") is not None
+    uses_it = spec is not None and any(word in str(spec.entry_point) for word in ("mujoco", "dm_control"))
+    return uses_it and importlib.util.find_spec("mujoco") is not None
 
 
 def _check_gl(name: str) -> None:
@@ -150,15 +167,6 @@ def _check_gl(name: str) -> None:
         # Drivers, ctypes and PyOpenGL: anything from a missing library to an AttributeError.
         said = str(error).strip().partition("\n")[0]
         raise EtudeError(f"{name} can't be drawn with MUJOCO_GL={backend} ({said}); {_GL_HELP}") from error
-
-
-def _make_current(environment: VectorEnvironment) -> None:
-    """Only one OpenGL context is current, and with several environments it may be another one's."""
-    if isinstance(environment.base, GymnasiumVector):
-        renderer = getattr(environment.base.copies[0].unwrapped, "mujoco_renderer", None)
-        viewer = getattr(renderer, "viewer", None)
-        if viewer is not None:
-            viewer.make_context_current()
 
 
 @contextmanager

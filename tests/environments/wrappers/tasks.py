@@ -69,6 +69,36 @@ class Rooms(Pictures):
         return int(self.np_random.integers(2, 7))
 
 
+class Buttons(Rooms):
+    """Two discrete actions at once, one of which counts from 3, and two discrete observations."""
+
+    action_space = spaces.MultiDiscrete([2, 3], start=[0, 3])  # type: ignore[assignment] # another task
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.MultiDiscrete([3, 5])
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        return super().step(float(action @ [1, 10]))
+
+    def _observe(self) -> Any:
+        return self.np_random.integers([3, 5])
+
+
+class Ball(Pictures):
+    """Some numbers, a ball that is out of play now and then, its speed or not, and more numbers."""
+
+    def __init__(self, before: int, rest: int, knows_speed: bool) -> None:
+        self.sizes = (before, 2 * knows_speed, rest)
+        self.observation_space = spaces.Box(-1, 1, (sum(self.sizes) + 2,), np.float32)
+
+    def _observe(self) -> Any:
+        draw = self.np_random
+        ball = draw.random(2) * (draw.random() < 0.7)
+        before, speed, rest = (draw.random(size) for size in self.sizes)
+        return np.concatenate([before, ball, speed, rest.round()]).astype(np.float32)
+
+
 class Mixed(Pictures):
     """A picture, numbers and a goal to be reached."""
 
@@ -97,6 +127,11 @@ TASKS: dict[str, Any] = {
     "sensors": Sensors,
     "rooms": Rooms,
     "mixed": Mixed,
+    "buttons": Buttons,
+    "pong": lambda: Ball(2, 0, True),
+    "still pong": lambda: Ball(2, 0, False),
+    "breakout": lambda: Ball(1, 108, True),
+    "still breakout": lambda: Ball(1, 108, False),
     "cartpole": lambda: gymnasium.make("CartPole-v1", max_episode_steps=30, disable_env_checker=True),
     "mountaincar": lambda: gymnasium.make("MountainCar-v0", max_episode_steps=30, disable_env_checker=True),
 }

@@ -26,8 +26,9 @@ class TransformedVector(VectorEnvironment):
         )
         self.num_envs, self.device = inner.num_envs, inner.device
         self.snapshot, self.action_repeat, self.return_threshold = inner.snapshot, inner.action_repeat, inner.return_threshold
-        self.single_observation_space = self._transforms[-1].observation_space
-        self.single_action_space = self._transforms[-1].action_space
+        self.single_observation_space, self.single_action_space = inner.single_observation_space, inner.single_action_space
+        for transform in self._transforms[-1:]:
+            self.single_observation_space, self.single_action_space = transform.observation_space, transform.action_space
         self._all = torch.arange(self.num_envs, device=self.device)
         if inner.compute_reward is not None and self._keeps_goals():
             self.compute_reward = self._relabelled(inner.compute_reward)

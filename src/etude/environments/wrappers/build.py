@@ -77,6 +77,11 @@ class Wrappers:
         """The names of those that need copies of Gymnasium's kind."""
         return [one.name for one in self._inside]
 
+    @property
+    def needs_pictures(self) -> bool:
+        """Whether copies must be able to draw themselves into memory."""
+        return any(getattr(one.cls, "needs_pictures", False) for one in self._inside)
+
     def wrap_copy(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         """Put the inner wrappers around one copy."""
         for one in self._inside:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from etude.environments import snapshot
 from etude.environments.spaces import leaf_spaces
-from etude.environments.vector import Observation, Step
+from etude.environments.vector import Observation, Step, map_observation
 from etude.errors import UserError
 
 
@@ -29,7 +29,8 @@ class Transform:
     """
 
     remembers: ClassVar[tuple[str, ...]] = ()
-    """The attributes that are state: tensors, or lists of NumPy generators. They are replaced, never written into."""
+    """The attributes that are state: tensors, dicts of them, or NumPy generators in lists. Tensors are replaced, never written
+    into."""
 
     observation_space: gymnasium.Space[Any]
     """What the learner sees; in `prepare`, at first what the task shows."""
@@ -93,13 +94,16 @@ class Transform:
     def state_dict(self) -> dict[str, Any]:
         """Return what it remembers."""
         values = {name: getattr(self, name) for name in self.remembers}
-        return {name: value if isinstance(value, Tensor) else snapshot.encode(value) for name, value in values.items()}
+        return {name: value if _is_tensors(value) else snapshot.encode(value) for name, value in values.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Remember what was saved."""
         for name in self.remembers:
             value = state[name]
-            setattr(self, name, value.to(self.device, copy=True) if isinstance(value, Tensor) else snapshot.decode(value))
+            setattr(self, name, self._moved(value) if _is_tensors(value) else snapshot.decode(value))
+
+    def _moved(self, value: Observation) -> Observation:
+        return map_observation(lambda tensor: tensor.to(self.device, copy=True), value)
 
 
 class PartTransform(Transform):
@@ -164,6 +168,10 @@ class PartTransform(Transform):
     def _name(self) -> str:
         assert self._key is not None, "a Dict observation has keys"
         return self._key
+
+
+def _is_tensors(value: Any) -> bool:
+    return isinstance(value, Tensor) or (isinstance(value, dict) and all(isinstance(part, Tensor) for part in value.values()))
 
 
 def _brief(space: gymnasium.Space[Any]) -> str:

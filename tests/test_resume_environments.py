@@ -21,6 +21,10 @@ CASES = {
     **{f"{name}-{backend}": (f"{name}-v5:ppo", f"environment.backend={backend}")
        for name in ("HalfCheetah", "Ant", "Humanoid") for backend in ("native", "gymnasium")},
     "LunarLander": ("LunarLander-v3:ppo",),
+    "dmc-cheetah": ("dmc/cheetah-run:ppo",),
+    "dmc-walker-gymnasium": ("dmc/walker-stand:ppo", "environment.backend=gymnasium"),
+    "MiniGrid": ("MiniGrid-DoorKey-5x5-v0:ppo",),
+    "BabyAI": ("BabyAI-GoToObj-v0:ppo",),
     "workers-CartPole": ("CartPole-v1:ppo", "environment.backend=gymnasium", "environment.workers=2"),
     "workers-LunarLander": ("LunarLander-v3:ppo", "environment.workers=2"),
 }  # fmt: skip

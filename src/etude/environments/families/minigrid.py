@@ -35,8 +35,8 @@ def adapter(config: EnvironmentConfig) -> tuple[dict[str, Any], Callable[[gymnas
 def _check_patterns(name: str) -> None:
     if not name.startswith("MiniGrid-WFC-"):
         return
-    package: Any = importlib.import_module("minigrid")
-    if not (Path(package.__file__).parent / "envs" / "wfc" / "patterns").is_dir():
+    patterns: Path = importlib.import_module("minigrid.envs.wfc.config").PATTERN_PATH
+    if not patterns.is_dir():
         raise EtudeError(f"{name} needs pictures that the installed minigrid lacks: install it from its repository")
 
 

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import numpy as np
+from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
 # All the words of MiniGrid 3.2. Their order is part of what a trained network knows: new ones belong at the end.
 VOCABULARY = (
@@ -23,7 +24,7 @@ def is_constant(world: Any) -> bool:
     """Whether every episode of this world has the same mission."""
     space = world.observation_space["mission"]
     # BabyAI's space says nothing about the sentences of its levels.
-    return space.ordered_placeholders is None and not hasattr(world, "instrs") and not _is_level(world)
+    return space.ordered_placeholders is None and not isinstance(world, RoomGridLevel)
 
 
 def words_of(world: Any) -> int:
@@ -57,7 +58,3 @@ class MissionReader:
         row = np.zeros(self._words, np.int64)
         row[: len(words)] = [_NUMBERS[word] for word in words]
         return row
-
-
-def _is_level(world: Any) -> bool:
-    return any(kind.__name__ == "RoomGridLevel" for kind in type(world).__mro__)

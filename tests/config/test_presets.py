@@ -28,10 +28,10 @@ def test_every_environment_preset_composes(environment: str, variant: str) -> No
 @pytest.mark.parametrize("name", environment_presets())
 def test_every_preset_tells_the_truth_about_its_environment(name: str) -> None:
     config = compose(f"{name}:random").config.environment
+    environment = make_environment(config, num_envs=1)
     registered = gymnasium.spec(name).reward_threshold
     if registered is not None:
         assert config.spec.return_threshold == registered
-    environment = make_environment(config, num_envs=1)
     actions, observations = environment.single_action_space, environment.single_observation_space
     assert len(config.spec.action_labels) == int(getattr(actions, "n", 0) or actions.shape[0])  # type: ignore[index] # a box
     parts = leaf_spaces(observations).values()

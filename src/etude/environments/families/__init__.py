@@ -66,6 +66,11 @@ class Family:
         make = getattr(self._code(), "make_vector", None)
         return None if make is None or self.missing() else make(config, num_envs)
 
+    def make_one(self, config: EnvironmentConfig, render_mode: str | None) -> Any:
+        """Return one copy of a Gymnasium class of our own, or None where the registered one is it."""
+        make = getattr(self._code(), "make_one", None)
+        return None if make is None else make(config, render_mode)
+
     def adapter(self, config: EnvironmentConfig) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         """Return the arguments that an environment itself takes, and what to put around it; raises UserError for wrong ones."""
         adapt = getattr(self._code(), "adapter", None)

@@ -61,6 +61,7 @@ _GYMNASIUM = Side("etude-gymnasium", "Etude, Gymnasium's classes", "etude_steppi
 _WORKERS = Side("etude-workers", "Etude, 2 workers", "etude_stepping", {"environment": {"backend": "gymnasium", "workers": 2}})
 _SYNC = Side("sync", "Gymnasium SyncVectorEnv", "gymnasium_stepping", {"is_async": False})
 _ASYNC = Side("async", "Gymnasium AsyncVectorEnv", "gymnasium_stepping", {"is_async": True})
+_BARE = Side("bare", "its own package, one after the other", "bare_stepping")
 _ENVPOOL = Side("envpool", "EnvPool", "envpool_stepping", peers=True, threads="all")
 _PHYSICS = Side("mujoco-batch", "mujoco.batch alone (a ceiling)", "mujoco_batch_stepping", threads="all")
 
@@ -83,6 +84,13 @@ def _step(name: str, task: SteppingTask, *more: Side) -> Bench:
     return Bench(name, "envs", "env steps/s", task, (_NATIVE, _GYMNASIUM, _SYNC, _ENVPOOL, *more))
 
 
+def _family(name: str, task: SteppingTask, *ours: Side) -> tuple[Bench, Bench]:
+    """Eight copies, and one, where whatever surrounds a step weighs most."""
+    sides = (*ours, _BARE)
+    one = replace(task, num_envs=1)
+    return Bench(name, "envs", "env steps/s", task, sides), Bench(f"{name}-1", "envs", "env steps/s", one, sides)
+
+
 def _loader(strategy: str, label: str, ours: bool = False) -> Side:
     return Side("etude" if ours else strategy, label, "loaders", {"strategy": strategy})
 
@@ -95,6 +103,9 @@ BENCHES = (
     _replay("td3-halfcheetah", tasks.TD3_HALFCHEETAH),
     _step("step-cartpole", tasks.STEP_CARTPOLE),
     _step("step-halfcheetah", tasks.STEP_HALFCHEETAH, _PHYSICS, _WORKERS, _ASYNC),
+    *_family("dmc-cheetah", tasks.STEP_DMC_CHEETAH, replace(_NATIVE, threads="one"), _GYMNASIUM),
+    *_family("dmc-cartpole", tasks.STEP_DMC_CARTPOLE, replace(_NATIVE, threads="one"), _GYMNASIUM),
+    *_family("minigrid", tasks.STEP_MINIGRID, _GYMNASIUM),
     _collect("collect-cartpole", tasks.COLLECT_CARTPOLE),
     _collect("collect-halfcheetah", tasks.COLLECT_HALFCHEETAH),
     Bench(

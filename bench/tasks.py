@@ -166,6 +166,9 @@ COLLECT_CARTPOLE = replace(PPO_CARTPOLE, learns=False, warmup_rollouts=20, measu
 COLLECT_HALFCHEETAH = replace(PPO_HALFCHEETAH, learns=False, rollout_steps=256, warmup_rollouts=2, measured_rollouts=10)
 STEP_CARTPOLE = SteppingTask("CartPole-v1", num_envs=256)
 STEP_HALFCHEETAH = SteppingTask("HalfCheetah-v5", num_envs=64, frame_skip=5)
+STEP_DMC_CHEETAH = SteppingTask("dmc/cheetah-run", num_envs=8)
+STEP_DMC_CARTPOLE = SteppingTask("dmc/cartpole-balance", num_envs=8)
+STEP_MINIGRID = SteppingTask("MiniGrid-DoorKey-5x5-v0", num_envs=8)
 LOADERS = LoaderTask()
 
 

@@ -20,6 +20,7 @@ from etude.config.phases import PhaseSpec, parse_phases, phase_problems
 from etude.config.registry import algorithms, buffers, callbacks, networks
 from etude.config.schema import Config
 from etude.config.validate import Part
+from etude.environments.families import family_of
 from etude.environments.make import make_environment
 from etude.environments.vector import VectorEnvironment
 from etude.errors import ConfigError, UserError
@@ -212,7 +213,8 @@ def _evaluator(config: Config, device: torch.device) -> Evaluator | None:
         modes=evaluation_modes(config),
         seed=config.experiment.seed,
         device=device,
-        num_envs=evaluation.num_envs,
+        # Emulators that take a process each are not for evaluating many episodes side by side.
+        num_envs=evaluation.num_envs or (1 if family_of(config.environment.id).one_per_process else None),
         timeout_s=evaluation.timeout_s,
     )
 

@@ -111,14 +111,15 @@ def _examine(family: Family, steps: int, timeout_s: float) -> Finding:
         return Finding(family, "absent", problems=[f"not installed: {', '.join(missing)}"], fixes=[install])
     from etude.environments import probe
 
-    walk = _one(Call(family.name, probe.probe_steps, (family.example, steps)), timeout_s)
+    walk = _one(Call(family.name, probe.probe_steps, (family.example, steps, family.backend)), timeout_s)
     finding = Finding(family, "works" if walk.status == "done" else "broken", _versions(family), walk.facts)
     if walk.status != "done":
         finding.problems.append(f"{family.example} does not {walk.facts.get('stage', 'build')}: {walk.detail}")
         if family.install and walk.status in ("raised", "died"):
             finding.fixes.append(f"pip install --upgrade '{family.install}'  (the versions that are tested with Etude)")
         return finding
-    _draw(family, finding, timeout_s)
+    if family.backend == "auto":
+        _draw(family, finding, timeout_s)  # other backends only step
     return finding
 
 

@@ -130,4 +130,4 @@ def _outcome(result: Result, measured: str) -> Outcome:
 
 def _is_not_for_us(result: Result) -> bool:
     """Whether a space was refused by name, or the id is one that Gymnasium has given up."""
-    return any(text in result.detail for text in ("Etude reads", "Etude acts in", "moved", "deprecated", "out of date"))
+    return any(text in result.detail for text in ("Etude reads", "Etude acts in", "moved", "deprecated", "out of date", "only supported on"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -27,12 +27,12 @@ class WrongDataError(EtudeError):
     """An environment returned what can't be learnt from."""
 
 
-def probe_steps(tell: Tell, name: str, steps: int, kwargs: dict[str, Any] | None = None) -> None:
+def probe_steps(tell: Tell, name: str, steps: int, backend: Literal["auto", "envpool"] = "auto") -> None:
     """Build one copy and take `steps` random steps; tells what it is and how fast."""
     torch.set_num_threads(1)
     tell(stage="build")
     began = time.perf_counter()
-    environment = make_environment(EnvironmentConfig(id=name, num_envs=1, kwargs=kwargs or {}))
+    environment = make_environment(EnvironmentConfig(id=name, num_envs=1, backend=backend))
     try:
         tell(
             stage="step",

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from etude.errors import MissingPackageError
 
@@ -43,6 +43,10 @@ class Family:
     """What to give to pip where they are not; empty for what comes with Etude itself."""
     module: str | None = None
     """Our own code for it: a module of this package."""
+    backend: Literal["auto", "envpool"] = "auto"
+    """The environment.backend that its example is made with."""
+    one_per_process: bool = False
+    """Whether a process can hold a single copy: each then gets a worker of its own."""
 
     def has(self, name: str) -> bool:
         """Whether `name` is an id of this family."""
@@ -52,14 +56,16 @@ class Family:
         """Return the packages that are not installed."""
         return [package for package in self.packages if not _is_installed(package)]
 
-    def register(self) -> None:
+    def register(self, name: str | None = None) -> None:
         """Make its ids known to Gymnasium; raises MissingPackageError where a package is not there."""
         missing = self.missing()
         if missing:
             raise MissingPackageError(f"{self.title} ({self.form}) needs {' and '.join(missing)}: pip install '{self.install}'")
-        register = getattr(self._code(), "register", None)
-        if register is not None:
-            register()
+        code = self._code()
+        if hasattr(code, "register"):
+            code.register()
+        if name is not None and hasattr(code, "register_id"):
+            code.register_id(name)
 
     def make_vector(self, config: EnvironmentConfig, num_envs: int) -> VectorEnvironment | None:
         """Return many copies stepped in one call, or None where the family has no such thing for these settings."""
@@ -83,7 +89,8 @@ class Family:
 def _is_installed(package: str) -> bool:
     if package in sys.modules:
         return sys.modules[package] is not None
-    return importlib.util.find_spec(package) is not None
+    found = importlib.util.find_spec(package)
+    return found is not None and found.origin is not None  # a mere folder of that name is no package
 
 
 # The first family that has an id is asked; the last one has all the others.
@@ -159,6 +166,58 @@ FAMILIES = (
         ("minigrid",),
         "etude[minigrid]",
         "minigrid",
+    ),
+    Family(
+        "vizdoom",
+        "ViZDoom",
+        "VizDoom-Basic-v0 or VizdoomBasic-v1",
+        r"(VizDoom-|Vizdoom).+",
+        "VizDoom-Basic-v0",
+        ("vizdoom",),
+        "etude[vizdoom]",
+        "vizdoom",
+    ),
+    Family(
+        "retro",
+        "Retro",
+        "Retro/Airstriker-Genesis-v0",
+        r"Retro/.+",
+        "Retro/Airstriker-Genesis-v0",
+        ("stable_retro",),
+        "etude[retro]",
+        "retro",
+        one_per_process=True,
+    ),
+    Family(
+        "robotics",
+        "Gymnasium-Robotics",
+        "FetchReach-v4",
+        r"(Fetch|Hand(Reach|Manipulate)|(Ant|Point)Maze_|AdroitHand|FrankaKitchen).*-v\d+",
+        "FetchReach-v4",
+        ("gymnasium_robotics",),
+        "etude[robotics]",
+        "robotics",
+    ),
+    Family(
+        "brax",
+        "Brax",
+        "brax/inverted_pendulum",
+        r"brax/.+",
+        "brax/inverted_pendulum",
+        ("brax", "jax"),
+        "etude[brax]",
+        "brax",
+    ),
+    Family(
+        "envpool",
+        "EnvPool",
+        "environment.backend=envpool",
+        r"(?!)",  # no ids of its own: a backend for those of others
+        "CartPole-v1",
+        ("envpool",),
+        "etude[envpool]",
+        "envpool",
+        backend="envpool",
     ),
     Family("gymnasium", "Other Gymnasium environments", "Name-v0 or module:Name-v0", r".+", "CartPole-v1"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment | None:
     """Return the native class, for the version and the arguments that it knows."""
+    if importlib.util.find_spec("mujoco.batch") is None:
+        return None  # a MuJoCo before 3.17, which other packages may insist on
     from etude.environments.mujoco_tasks import TASKS
 
     task = TASKS.get(config.id)

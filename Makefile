@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint types install docs clean
+.PHONY: demo test test-slow test-optional lint types install docs clean
 
 install: $(VENV)/.installed
 
@@ -30,6 +30,9 @@ test: install lint types  ## Lint, types, and every test of seconds.
 
 test-slow: install  ## Learning results: minutes to an hour.
 	$(BIN)/python -m pytest -m slow
+
+test-optional: install  ## The contract on families that need packages of their own; install those first.
+	$(BIN)/python -m pytest -m optional tests/environments/families
 
 docs: install  ## Refresh the generated parts of the documentation.
 	$(BIN)/python -m etude.config.reference docs/configuration.md

@@ -23,7 +23,7 @@ from tests.docs.pages import PAGES, ROOT, Block, arguments, blocks, name, prose
 from tests.runs_compared import train
 
 # Pages whose commands are run, in order, beside their files. The tutorial has a test of its own.
-FOLLOWED = ("callbacks.md", "environments.md", "networks.md", "play.md")
+FOLLOWED = ("callbacks.md", "environments.md", "networks.md", "play.md", "wrappers.md")
 TUTORIAL = "add-an-algorithm.md"
 
 

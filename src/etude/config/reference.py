@@ -68,13 +68,13 @@ def render_reference() -> str:
     parts = []
     for name, kind in field_types(Config).items():
         if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            parts.append(_table(f"### {name}", _first_line(kind), _rows(kind, name)))
+            parts.append(_table(f"### {name}", _first_line(kind), setting_rows(kind, name)))
     for registry, path, key in _CHOSEN:
         for name in registry.builtin_names():
             schema = options_schema(registry.resolve(name))
             if schema is not None:
                 about = f"{registry.describe()[name]}. Chosen by `{path}.{key}: {name}`."
-                parts.append(_table(f"### {registry.kind}: {name}", about, _rows(schema, path)))
+                parts.append(_table(f"### {registry.kind}: {name}", about, setting_rows(schema, path)))
     names = [f"`{name}` ({about})" for name, about in optimizers.describe().items() if name in optimizers.builtin_names()]
     parts.append(f"### optimizers\n\n{', '.join(names)}, with the options of the PyTorch class, or an import path.")
     return "\n\n".join(parts)
@@ -138,12 +138,13 @@ def _table(title: str, about: str, rows: list[str]) -> str:
     return "\n".join([title, "", about, "", *head, *rows])
 
 
-def _rows(cls: type, path: str) -> list[str]:
+def setting_rows(cls: type, path: str) -> list[str]:
+    """Return a row of a Markdown table for each setting below a key: its type, default, range and meaning."""
     rows = []
     docs, defaults = option_docs(cls), field_defaults(cls)
     for name, kind in field_types(cls).items():
         if dataclasses.is_dataclass(kind) and isinstance(kind, type) and kind is not Schedule:
-            rows += _rows(kind, f"{path}.{name}")
+            rows += setting_rows(kind, f"{path}.{name}")
             continue
         default = f"`{_show(defaults[name])}`" if name in defaults else "required"
         words = (f"`{path}.{name}`", _type_name(kind), default, _allowed(kind), docs.get(name, ""))

@@ -11,7 +11,7 @@ import gymnasium
 
 from etude.config.registry import wrappers as registry
 from etude.config.validate import Part
-from etude.environments.complaints import complaint
+from etude.environments.complaints import first_line
 from etude.environments.vector import VectorEnvironment
 from etude.environments.wrappers.batched import TransformedVector
 from etude.environments.wrappers.single import SingleTransform
@@ -46,7 +46,8 @@ class _Wrapper:
             # Of our own wrappers it would be a fault, to be shown whole; of others it is most likely the options.
             if not isinstance(self.chosen, Part):
                 raise
-            raise UserError(f"{self}: {self.chosen.options}: {complaint(problem)}") from problem
+            said = f"{type(problem).__name__}: {first_line(problem)}"
+            raise UserError(f"{self} does not work here with {self.chosen.options or 'no options'}: {said}") from problem
 
     def make_transform(self) -> Transform:
         transform = self.make()

@@ -62,7 +62,7 @@ class AtariGame(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         if self._goes_on and seed is None:
             self._goes_on = False
-            return self._shown.copy(), {}
+            return self._shown.copy(), {"lives": self._lives}
         if seed is not None:
             self._begin_anew(emulator_seed(seed))
         ale = self._ale
@@ -78,7 +78,7 @@ class AtariGame(gymnasium.Env[Any, Any]):
         if self._raw:
             self._raw[1][:] = 0
             self._see(self._raw[0])
-        return self._observe(), {}
+        return self._observe(), {"lives": self._lives}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Hold an action for some frames."""
@@ -101,7 +101,7 @@ class AtariGame(gymnasium.Env[Any, Any]):
         self._goes_on = terminated and not over and not late
         if settings.clip_rewards:
             reward = max(-1, min(1, reward))
-        return self._observe(), float(reward), terminated, truncated, {}
+        return self._observe(), float(reward), terminated, truncated, {"lives": self._lives}
 
     def render(self) -> Any:
         """Return the screen in its own size and colours; a window draws itself."""

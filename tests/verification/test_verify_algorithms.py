@@ -1,0 +1,61 @@
+"""Every algorithm's run reproduces when it is run again; with a replay buffer, also from a random checkpoint of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from etude.cli import run as command
+from etude.config.registry import algorithms
+from tests.runs_compared import resume, stopped_after, train
+
+STEPS = ("training.total_steps=384", "evaluation.episodes=1", "evaluation.every_steps=192", "checkpoint.every_steps=96")
+ROLLOUTS = ("environment.num_envs=4", "algorithm.rollout_steps=16")
+TINY = "{type: mlp, hidden_dims: [8]}"
+ACTOR_CRITIC = (f"network.actor={TINY}", f"network.critic={TINY}")
+REPLAY = (
+    *("environment.num_envs=1", "algorithm.learning_starts=64", "algorithm.batch_size=16"),
+    *("algorithm.train_every=4", "algorithm.gradient_steps=1"),
+)
+CASES = {
+    "ppo": ("CartPole-v1:ppo", *ROLLOUTS, "algorithm.batch_size=32", "algorithm.epochs=2"),
+    "a2c": ("CartPole-v1:a2c", *ROLLOUTS),
+    "reinforce": ("CartPole-v1:reinforce", *ROLLOUTS),
+    "q_learning": ("FrozenLake-v1:q_learning",),
+    "dqn": (
+        "CartPole-v1:dqn",
+        *REPLAY,
+        "algorithm.n_step=3",
+        "buffers.replay={type: prioritized, capacity: 200}",
+        f"network.q={TINY}",
+    ),
+    "sac": ("Pendulum-v1:sac", *REPLAY, *ACTOR_CRITIC),
+    "td3": ("Pendulum-v1:td3", *REPLAY, *ACTOR_CRITIC),
+    "tqc": ("Pendulum-v1:tqc", *REPLAY, *ACTOR_CRITIC),
+    "sql": ("MultiGoal-v0:sql", *REPLAY, f"network.critic={TINY}"),
+    "random": ("CartPole-v1:random", "environment.num_envs=4"),
+}
+
+
+def test_every_algorithm_is_here() -> None:
+    assert set(CASES) == set(algorithms.builtin_names())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_was_stopped_and_resumed_reproduces(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec, *words = CASES[case]
+    with stopped_after(2):
+        run = train(spec, tmp_path / "runs", *STEPS, *words)
+    resume(run)
+    capsys.readouterr()
+    how = ["--resume-at", "random"] if REPLAY[0] in words else []
+    assert command(["verify", str(run.path), "--json", *how]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["outcome"] == "reproduced"
+    assert report["checks"][0]["env_steps"] == 384
+    assert report["checks"][0]["tensors"] > 0

@@ -169,7 +169,9 @@ def test_actuators_without_limits_have_none() -> None:
         ({"time_limit": 5}, "environment.max_episode_steps"),
         ({"random": 3}, "experiment.seed"),
         ({"heigth": 64}, "heigth"),
-        ({"height": 0}, "height=0 must be a positive whole number"),
+        ({"height": 0}, "height=0 must be a whole number from 1 to "),
+        ({"pixels": True, "width": 100_000}, "width=100000 must be a whole number from 1 to "),
+        ({"camera_id": 9}, "camera_id=9 must be a whole number from -1"),
     ],
 )
 def test_an_argument_that_means_nothing_is_named(kwargs: dict[str, Any], said: str) -> None:

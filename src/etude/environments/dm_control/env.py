@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from etude.environments.dm_control.suite_task import SuiteTask
 
+_OBSERVED_PIXELS, _DRAWN_PIXELS = 84, 480  # what networks are given, and what people like to look at
 _ELSEWHERE = {
     "time_limit": "environment.max_episode_steps (in steps)",
     "random": "experiment.seed",
@@ -31,8 +32,8 @@ class DmControlEnv(gymnasium.Env[Any, np.ndarray]):
         *,
         flatten: bool = True,
         pixels: bool = False,
-        height: int = 84,
-        width: int = 84,
+        height: int | None = None,
+        width: int | None = None,
         camera_id: int = 0,
         render_mode: str | None = None,
         **others: Any,
@@ -44,7 +45,8 @@ class DmControlEnv(gymnasium.Env[Any, np.ndarray]):
         self.suite_task = SuiteTask(task)
         self.render_mode = render_mode
         self.metadata = {**self.metadata, "render_fps": round(1 / self.suite_task.seconds_per_step)}
-        self._picture = {"height": _positive("height", height), "width": _positive("width", width), "camera_id": camera_id}
+        size = _OBSERVED_PIXELS if pixels else _DRAWN_PIXELS
+        self._picture = self._checked_picture(size if height is None else height, size if width is None else width, camera_id)
         self._is_flat, self._has_pixels = flatten, pixels
         self._row = np.empty(self.suite_task.size, np.float32)
         self.action_space = self.suite_task.action_space
@@ -60,12 +62,8 @@ class DmControlEnv(gymnasium.Env[Any, np.ndarray]):
         return self._show(self.suite_task.observe()), reward, terminated, False, {}
 
     def render(self) -> Any:
-        """Return a picture for people: larger than what a policy sees, unless sizes were asked for."""
-        if self.render_mode != "rgb_array":
-            return None
-        if self._has_pixels:
-            return self._draw()
-        return self.suite_task.physics.render(height=480, width=480, camera_id=self._picture["camera_id"])
+        """Return a picture, if that is the render mode."""
+        return self._draw() if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
         """Free the simulation's drawing context."""
@@ -78,6 +76,16 @@ class DmControlEnv(gymnasium.Env[Any, np.ndarray]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self.suite_task.load_state_dict(state)
+
+    def _checked_picture(self, height: Any, width: Any, camera_id: Any) -> dict[str, int]:
+        model = self.suite_task.physics.model
+        largest = {"height": model.vis.global_.offheight, "width": model.vis.global_.offwidth}
+        for name, value in (("height", height), ("width", width)):
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest[name]:
+                raise ValueError(f"{name}={value!r} must be a whole number from 1 to {largest[name]}")
+        if isinstance(camera_id, bool) or not isinstance(camera_id, int) or not -1 <= camera_id < model.ncam:
+            raise ValueError(f"camera_id={camera_id!r} must be a whole number from -1 (a free camera) to {model.ncam - 1}")
+        return {"height": height, "width": width, "camera_id": camera_id}
 
     def _space(self) -> spaces.Space[Any]:
         if self._has_pixels:
@@ -111,9 +119,3 @@ def write(observation: dict[str, Any], row: np.ndarray) -> None:
             end = begin + value.size
             row[begin:end] = value.ravel()
         begin = end
-
-
-def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name}={value!r} must be a positive whole number")
-    return value

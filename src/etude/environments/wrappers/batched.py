@@ -58,9 +58,13 @@ class TransformedVector(VectorEnvironment):
         for transform in self._inwards:
             action = transform.action(action)
         step = self._inner.step(action)
-        raw = step.reward
+        raw, ended = step.reward, None
+        if step.final_observation is not step.observation:
+            ended = (step.terminated | step.truncated).nonzero().squeeze(1)
+            if not len(ended):  # what it shows is the same, in two places
+                step, ended = step._replace(final_observation=step.observation), None
         for transform in self._transforms:
-            step = transform.step(step)
+            step = transform.step(step, ended)
         if step.reward is not raw:
             step = step._replace(info={RAW_REWARD: raw, **step.info})
         return step

@@ -80,6 +80,7 @@ class Grayscale(ImageTransform):
     def prepare_image(self, space: spaces.Box) -> gymnasium.Space[Any]:
         """Drop the channels."""
         self._axis = -1 if self.layout == "hwc" else -3
+        self._weights = torch.tensor([299.0, 587.0, 114.0], device=self.device)
         rows, columns = space.shape[:2] if self.layout == "hwc" else space.shape[1:]
         if not self._keep:
             return _box(space, (rows, columns))
@@ -87,13 +88,13 @@ class Grayscale(ImageTransform):
 
     def observe_part(self, value: Tensor) -> Tensor:
         """(N, H, W, 3) or (N, 3, H, W) → (N, H, W)"""
-        red, green, blue = value.unbind(self._axis)
         if value.dtype.is_floating_point:
+            red, green, blue = value.unbind(self._axis)
             gray = 0.299 * red + 0.587 * green + 0.114 * blue
         else:
-            # In thousandths: whole numbers, exact in single precision.
-            sums = red.float().mul_(299).add_(green, alpha=587).add_(blue, alpha=114)
-            gray = sums.add_(500).div_(1000).floor_().to(value.dtype)
+            # In thousandths: whole numbers, whose sums are exact in single precision.
+            sums = value.float().movedim(self._axis, -1) @ self._weights
+            gray = sums.add_(500).div_(1000).to(value.dtype)
         return gray.unsqueeze(self._axis) if self._keep else gray
 
 
@@ -122,38 +123,49 @@ class Resize(ImageTransform):
         self._size = (size, size) if isinstance(size, int) else size
 
     def prepare_image(self, space: spaces.Box) -> gymnasium.Space[Any]:
-        """Compute the weights, whole numbers, of old rows in new rows and of old columns in new columns."""
-        first = 1 if self.layout == "chw" else 0
-        height, width = space.shape[first : first + 2]
-        # Exact in any order of summing, so that a picture in a batch becomes the same as one alone.
+        """Find out which old rows and columns lie in which new ones, and how much of them."""
+        self._axis = 2 if self.layout == "chw" else 1
+        height, width = space.shape[self._axis - 1 : self._axis + 1]
+        # Bytes: whole numbers of weight, whose sums are exact.
         exact = torch.float32 if 255 * height * width < _EXACT else torch.float64
-        self._rows = _area_weights(height, self._size[0]).to(self.device, exact)
-        self._columns = _area_weights(width, self._size[1]).to(self.device, exact).T.contiguous()
+        self._rows = _Areas(height, self._size[0], exact, self.device)
+        self._columns = _Areas(width, self._size[1], exact, self.device)
         self._area = height * width
         channels = {"hw": (), "hwc": space.shape[-1:], "chw": space.shape[:1]}[self.layout]
         return _box(space, (*channels, *self._size) if self.layout == "chw" else (*self._size, *channels))
 
     def observe_part(self, value: Tensor) -> Tensor:
         """(N, H, W[, C]) → (N, h, w[, C]), or with channels first."""
-        planes = value.movedim(-1, 1) if self.layout == "hwc" else value
+        sums = self._columns.sums(self._rows.sums(value, self._axis), self._axis + 1)
         if value.dtype.is_floating_point:
-            # Sums of fractions depend on their order, which may differ between a batch and a single picture.
-            done = torch.stack([self._sums(plane.to(self._rows.dtype)) for plane in planes])
-            new = (done / self._area).to(value.dtype)
-        else:
-            sums = self._sums(planes.to(self._rows.dtype)).double()
-            new = sums.mul_(2).add_(self._area).div_(2 * self._area).floor_().to(value.dtype)
-        return new.movedim(1, -1).contiguous() if self.layout == "hwc" else new
-
-    def _sums(self, planes: Tensor) -> Tensor:
-        return self._rows @ (planes @ self._columns)
+            return sums.div_(self._area).to(value.dtype)
+        return sums.double().mul_(2).add_(self._area).div_(2 * self._area).to(value.dtype)
 
 
-def _area_weights(old: int, new: int) -> Tensor:
-    """Return how much of each old pixel lies in each new one, (new, old), in units of which an old pixel has `new`."""
-    edges = torch.arange(new)[:, None] * old, torch.arange(old)[None] * new
-    overlap = torch.minimum(edges[0] + old, edges[1] + new) - torch.maximum(*edges)
-    return overlap.clamp(min=0)
+class _Areas:
+    """What a line of pixels becomes in another length: weighted sums of neighbours, one neighbour at a time.
+
+    In units of which an old pixel has `new` and a new one `old`, all overlaps are whole numbers.
+    """
+
+    def __init__(self, old: int, new: int, dtype: torch.dtype, device: torch.device) -> None:
+        begin = torch.arange(new) * old
+        first, last = begin // new, (begin + old - 1) // new
+        count = int((last - first).max()) + 1
+        neighbours = first + torch.arange(count)[:, None]  # (count, new)
+        overlap = torch.minimum(begin + old, (neighbours + 1) * new) - torch.maximum(begin, neighbours * new)
+        self._weights = overlap.clamp(min=0).to(device, dtype)
+        self._neighbours = neighbours.clamp(max=old - 1).to(device)
+
+    def sums(self, value: Tensor, axis: int) -> Tensor:
+        """(..., old, ...) → (..., new, ...), the same for a picture alone and in a batch: nothing is summed across pictures."""
+        shape = (-1, *[1] * (value.ndim - axis - 1))
+        total: Tensor | None = None
+        for neighbour, weight in zip(self._neighbours, self._weights, strict=True):
+            part = value.index_select(axis, neighbour).to(weight.dtype).mul_(weight.view(shape))
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        return total
 
 
 @dataclass(frozen=True)

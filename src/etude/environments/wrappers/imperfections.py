@@ -19,6 +19,8 @@ from etude.environments.vector import Observation
 from etude.environments.wrappers.options import PartConfig, WrapperConfig
 from etude.environments.wrappers.transform import PartTransform, Transform
 
+_DRAWN_AHEAD = 1024  # numbers
+
 
 @dataclass(frozen=True)
 class NoiseConfig(PartConfig):
@@ -39,46 +41,49 @@ class Noise(PartTransform):
 
     Config = NoiseConfig
     wants = "a box of floats"
-    remembers = ("_generators",)
+    remembers = ("_generators", "_drawn", "_next")
 
     def __init__(self, config: NoiseConfig) -> None:
         super().__init__(config.key)
         self._std, self._is_normal = config.std, config.distribution == "normal"
-        self._generators: list[np.random.Generator] = []
 
     def suits(self, space: gymnasium.Space[Any]) -> bool:
         """Errors are fractions."""
         return isinstance(space, spaces.Box) and np.issubdtype(np.dtype(space.dtype), np.floating)
 
     def prepare_part(self, space: Any) -> gymnasium.Space[Any]:
-        """Note the bounds."""
+        """Note the bounds, and make room for errors drawn ahead: one call for many steps."""
         self._low, self._high = (
             torch.tensor(bound, dtype=torch.float32, device=self.device) for bound in (space.low, space.high)
         )
-        self._drawn = np.empty((self.num_envs, *space.shape), np.float32)
+        ahead = max(1, _DRAWN_AHEAD // max(1, int(np.prod(space.shape))))
+        self._drawn = np.zeros((self.num_envs, ahead, *space.shape), np.float32)
+        self._next = np.full(self.num_envs, ahead)
+        """Of each copy, which of its errors is next; at the end, more are drawn."""
         self._generators = [np.random.default_rng() for _ in range(self.num_envs)]
+        self._all = np.arange(self.num_envs)
         return space
 
     def seed(self, seeds: Sequence[int]) -> None:
         """A stream for each copy, so that a copy draws the same whatever the others do."""
         self._generators = [np.random.default_rng(derive_seed(seed, "wrapper", self.place)) for seed in seeds]
+        self._next[:] = self._drawn.shape[1]
 
     def begin_part(self, value: Tensor, rows: Tensor) -> Tensor:
         """Err in these copies."""
-        return self._err(value, rows.tolist())
+        return self._err(value, rows.cpu().numpy())
 
     def observe_part(self, value: Tensor) -> Tensor:
         """Err in all copies."""
-        return self._err(value, range(self.num_envs))
+        return self._err(value, self._all)
 
-    def _err(self, value: Tensor, rows: Sequence[int]) -> Tensor:
-        drawn = self._drawn[: len(rows)]
-        for place, row in enumerate(rows):
-            if self._is_normal:
-                self._generators[row].standard_normal(out=drawn[place], dtype=np.float32)
-            else:
-                self._generators[row].random(out=drawn[place], dtype=np.float32)
-        error = torch.from_numpy(drawn).to(value.device)
+    def _err(self, value: Tensor, rows: np.ndarray) -> Tensor:
+        for row in rows[self._next[rows] == self._drawn.shape[1]]:
+            draw = self._generators[row].standard_normal if self._is_normal else self._generators[row].random
+            draw(out=self._drawn[row], dtype=np.float32)
+            self._next[row] = 0
+        error = torch.from_numpy(self._drawn[rows, self._next[rows]]).to(value.device)
+        self._next[rows] += 1
         if not self._is_normal:
             error = (error - 0.5) * 12**0.5  # of standard deviation 1
         return torch.clamp(value + error * self._std, self._low, self._high)

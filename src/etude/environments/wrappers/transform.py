@@ -29,8 +29,8 @@ class Transform:
     """
 
     remembers: ClassVar[tuple[str, ...]] = ()
-    """The attributes that are state: tensors, dicts of them, or NumPy generators in lists. Tensors are replaced, never written
-    into."""
+    """The attributes that are state: tensors, dicts of them, or plain data with NumPy arrays and generators. Tensors are
+    replaced, never written into: whoever was given one may still hold it."""
 
     observation_space: gymnasium.Space[Any]
     """What the learner sees; in `prepare`, at first what the task shows."""
@@ -49,6 +49,9 @@ class Transform:
             observation_space = spaces.Dict(leaf_spaces(observation_space))
         self.observation_space, self.action_space = observation_space, action_space
         self.num_envs, self.device = num_envs, device
+        cls = type(self)
+        self._changes_view, self._changes_reward = cls.observe is not Transform.observe, cls.reward is not Transform.reward
+        self._hears_of_ends = self._changes_view or cls.begin is not Transform.begin
         self.prepare()
 
     def prepare(self) -> None:
@@ -77,18 +80,18 @@ class Transform:
         """Return rewards that were computed for other goals as this would have changed them; None if that can't be known."""
         return reward if type(self).reward is Transform.reward else None
 
-    def step(self, step: Step) -> Step:
-        """Pass one vector step on to the learner."""
-        led_to = step.final_observation
-        final = self.observe(led_to)
-        reward = self.reward(step.reward, led_to, step.terminated)
-        if led_to is step.observation:  # nothing ended
+    def step(self, step: Step, ended: Tensor | None) -> Step:
+        """Pass one vector step on to the learner; `ended` are the copies (K,) whose episodes ended, None where none did."""
+        led_to, reward = step.final_observation, step.reward
+        final = self.observe(led_to) if self._changes_view else led_to
+        if self._changes_reward:
+            reward = self.reward(reward, led_to, step.terminated)
+        if ended is None:
             return step._replace(observation=final, reward=reward, final_observation=final)
-        rows = (step.terminated | step.truncated).nonzero().squeeze(1)
-        if not len(rows):
-            return step._replace(observation=final, reward=reward, final_observation=final)
-        first = self.begin(_take(step.observation, rows), rows)
-        seen = _put(step.observation, led_to, final, rows, first)
+        seen = step.observation
+        if self._hears_of_ends:
+            first = self.begin(_take(seen, ended), ended)
+            seen = _put(seen, led_to, final, ended, first)
         return step._replace(observation=seen, reward=reward, final_observation=final)
 
     def state_dict(self) -> dict[str, Any]:
@@ -99,8 +102,8 @@ class Transform:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Remember what was saved."""
         for name in self.remembers:
-            value = state[name]
-            setattr(self, name, self._moved(value) if _is_tensors(value) else snapshot.decode(value))
+            is_tensors = _is_tensors(getattr(self, name))
+            setattr(self, name, self._moved(state[name]) if is_tensors else snapshot.decode(state[name]))
 
     def _moved(self, value: Observation) -> Observation:
         return map_observation(lambda tensor: tensor.to(self.device, copy=True), value)

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from etude.environments.workers import WorkerVector
-from tests.environments.worker_doubles import all_gone, make_sensors, workers_of
+
+# The doubles need Box2D, which the environments that optional families are tested in need not have.
 
 
 @pytest.fixture(scope="module")
 def nursery_stays() -> Iterator[None]:
     """Holds a vector open, so that the nursery imports PyTorch once for all tests here."""
+    from tests.environments.worker_doubles import make_sensors
+
     keeper = WorkerVector(make_sensors, 1, workers=1, timeout_s=60)
     yield
     keeper.close()
@@ -28,6 +31,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def opened() -> Iterator[Any]:
     """Opens vectors, and checks that nothing of them is left when they are closed."""
+    from tests.environments.worker_doubles import all_gone, workers_of
+
     vectors: list[tuple[WorkerVector, list[int]]] = []
 
     def open_one(make: Any, num_envs: int = 4, workers: int = 2, timeout_s: float = 60.0) -> WorkerVector:

@@ -51,11 +51,11 @@ class EnvpoolVector(VectorEnvironment):
         """Begin new episodes, copy i with `seeds[i]`; seeds are given to a pool when it is made, so this makes a new one."""
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} copies")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._pool = self._make(seeds)
         buffers = self._next_buffers()
-        observation, _ = self._pool.reset()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # how Gymnasium's boxes round its bounds
+            self._pool = self._make(seeds)
+            observation, _ = self._pool.reset()
         self._write(buffers.arrays, slice(None), observation)
         return buffers.observation, {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -29,11 +30,13 @@ def make_environment(
     Wrappers that are for training only are left out where it is not for `training`.
     """
     count = num_envs or config.num_envs
+    wrappers = Wrappers(config.wrappers, training=training)
+    if config.robot is not None:
+        return wrappers.wrap_vector(_make_robots(config, count, wrappers, training=training))
+    if config.backend == "envpool" and not render_mode:
+        return wrappers.wrap_vector(_make_pool(config, count, wrappers))  # needs no package but its own
     family = family_of(config.id)
     family.register(config.id)
-    wrappers = Wrappers(config.wrappers, training=training)
-    if config.backend == "envpool" and not render_mode:
-        return wrappers.wrap_vector(_make_pool(config, count, wrappers))
     by_copy = render_mode or config.workers or config.backend == "gymnasium" or wrappers.inside
     native = None if by_copy else family.make_vector(config, count)
     if native is not None:
@@ -65,6 +68,18 @@ def make_environment(
     else:
         vector = GymnasiumVector(make, count)
     return wrappers.wrap_vector(vector)
+
+
+def _make_robots(config: EnvironmentConfig, count: int, wrappers: Wrappers, *, training: bool) -> VectorEnvironment:
+    if importlib.util.find_spec("mujoco") is None:
+        raise MissingPackageError(f"{config.id} needs mujoco: pip install 'etude[mujoco]'")
+    for what, given in (("workers", config.workers), ("kwargs", config.kwargs)):
+        if given:
+            raise UserError(f"environment.{what}={given}: not for robots, whose simulator has threads and a config of its own")
+    if wrappers.inside:
+        raise UserError(f"environment.wrappers: {wrappers.inside[-1]} works inside copies of Gymnasium's kind, not on robots")
+    robots: Any = importlib.import_module("etude.robots.environment")  # above this package; only by name
+    return robots.RobotVector(config, count, training=training)
 
 
 def _make_pool(config: EnvironmentConfig, count: int, wrappers: Wrappers) -> VectorEnvironment:

@@ -16,6 +16,7 @@ BASELINES = [f"{name}:random" for name in environment_presets()]
 SHORT = ("algorithm.rollout_steps=16", "algorithm.batch_size=0.5", "algorithm.epochs=1")
 SHORT_OFF_POLICY = (
     *("algorithm.learning_starts=8", "algorithm.batch_size=8", "algorithm.train_every=8", "algorithm.gradient_steps=1"),
+    "buffers.replay.capacity=10_000",  # memory is taken at once, and a million pictures are much of it
 )
 
 
@@ -24,7 +25,7 @@ def test_a_tuned_variant_trains(spec: str, tmp_path: Path) -> None:
     words = ("environment.num_envs=4", "training.total_steps=128", "evaluation.every_steps=0", "evaluation.episodes=1")
     settings = compose(spec).config.algorithm
     learns_from_replay = issubclass(algorithms.resolve(settings.name), OffPolicy)
-    short = SHORT_OFF_POLICY if learns_from_replay else SHORT if spec.endswith("ppo") else ()
+    short = SHORT_OFF_POLICY if learns_from_replay else SHORT if spec.endswith(("ppo", "ppo_objects")) else ()
     rollout = ("algorithm.rollout_steps=16",) if hasattr(settings, "rollout_steps") else ()
     run = train(spec, tmp_path, *words, *(short or rollout))
     updates = run.summary["counters"]["updates"]

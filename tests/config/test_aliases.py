@@ -146,6 +146,22 @@ def test_phases_under_their_other_names() -> None:
     assert "training.phases: workflow_hooks → hooks" in notes
 
 
+def test_switches_for_pictures_are_wrappers_and_of_atari_arguments() -> None:
+    switches = {"grayscale_obs": True, "resize_obs": True, "frame_stack": 4}
+    data, notes = normalize({"env_id": "CarRacing-v3", "env_wrappers": [{"id": "crop", "bottom": 12}], **switches})
+    wrappers = [{"id": "crop", "bottom": 12}, "grayscale", {"id": "resize", "size": True}, {"id": "stack", "count": 4}]
+    assert data["environment"]["wrappers"] == wrappers
+    assert "grayscale_obs, resize_obs, frame_stack → environment.wrappers" in notes
+    data, _ = normalize({"env_id": "ALE/Pong-v5", "obs_type": "rgb", **switches})
+    assert data["environment"]["kwargs"] == {"obs_type": "rgb", "grayscale": True, "size": 84, "stack": 4}
+    assert normalize({"frame_stack": 1, "grayscale_obs": False})[0] == {"environment": {"wrappers": []}}
+
+
+def test_classes_named_elsewhere_become_wrappers() -> None:
+    data, _ = normalize({"environment": {"wrappers": [{"_target_": "my.Wrapper", "size": 3}]}})
+    assert data["environment"]["wrappers"] == [{"id": "my.Wrapper", "size": 3}]
+
+
 @dataclass(frozen=True)
 class _OwnWordsConfig:
     name: str = "own"

@@ -30,6 +30,7 @@ ALIASES: dict[str, str] = {
     "n_envs": "environment.num_envs",
     "num_envs": "environment.num_envs",
     "env_kwargs": "environment.kwargs",
+    "env_wrappers": "environment.wrappers",
     "max_episode_steps": "environment.max_episode_steps",
     "normalize_obs": "environment.normalize_observations",
     "normalize_reward": "environment.normalize_rewards",
@@ -67,6 +68,7 @@ ALIASES: dict[str, str] = {
     "algorithm.desired_kl": "algorithm.adaptive_kl",
     "environment.n_envs": "environment.num_envs",
     "environment.env_kwargs": "environment.kwargs",
+    "environment.env_wrappers": "environment.wrappers",
 }
 
 # Whole sections of others that are sections of ours.
@@ -125,6 +127,7 @@ def normalize(layer: Mapping[str, Any], own: Collection[str] = ()) -> tuple[dict
         if has(data, path):
             value = take(data, path)
             put(data, path, words[value] if isinstance(value, bool) else value)
+    _picture_switches(data, notes)
     _single_buffer(data, notes)
     _shared_network(data, notes)
     _adapter_name(data, notes)
@@ -173,7 +176,7 @@ def _class_dictionaries(value: Any, path: str, notes: list[str]) -> Any:
     for name, item in value.items():
         inside = f"{path}.{name}".lstrip(".")
         data[name] = item if name in _FOREIGN else _class_dictionaries(item, inside, notes)
-    key = "name" if path == "algorithm" else "type"
+    key = {"algorithm": "name", "environment.wrappers": "id"}.get(path, "type")
     if isinstance(data.get("class_name"), str):
         options = data.pop("config", None) or {}
         if not isinstance(options, Mapping):
@@ -223,6 +226,37 @@ def _universe_domain_task(data: dict[str, Any], notes: list[str]) -> None:
         section.pop("universe", None)
         _put(data, "environment.id", f"{section.pop('domain')}-{section.pop('task')}")
         notes.append("universe, domain, task → environment.id")
+
+
+def _picture_switches(data: dict[str, Any], notes: list[str]) -> None:
+    """`grayscale_obs`, `resize_obs` and `frame_stack`: arguments of Atari's games, wrappers of any other task."""
+    if "obs_type" in data:
+        _put(data, "environment.kwargs.obs_type", data.pop("obs_type"))
+        notes.append("obs_type → environment.kwargs.obs_type")
+    values = {key: data.pop(key) for key in ("grayscale_obs", "resize_obs", "frame_stack") if key in data}
+    if not values:
+        return
+    environment = data.get("environment")
+    if isinstance(environment, Mapping) and str(environment.get("id", "")).startswith("ALE/"):
+        size = values.get("resize_obs")
+        arguments = {
+            "grayscale": values.get("grayscale_obs"),
+            "size": 84 if size is True else size or None,
+            "stack": values.get("frame_stack"),
+        }
+        for key, value in arguments.items():
+            if value is not None:
+                _put(data, f"environment.kwargs.{key}", value)
+        notes.append(f"{', '.join(values)} → environment.kwargs")
+        return
+    wanted: list[Any] = ["grayscale"] if values.get("grayscale_obs") else []
+    if values.get("resize_obs"):
+        wanted.append({"id": "resize", "size": values["resize_obs"]})
+    if (values.get("frame_stack") or 1) != 1:
+        wanted.append({"id": "stack", "count": values["frame_stack"]})
+    before = environment.get("wrappers") if isinstance(environment, Mapping) else None
+    _put(data, "environment.wrappers", [*(before or []), *wanted])
+    notes.append(f"{', '.join(values)} → environment.wrappers")
 
 
 def _single_buffer(data: dict[str, Any], notes: list[str]) -> None:

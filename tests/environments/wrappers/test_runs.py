@@ -14,9 +14,7 @@ from tests.runs_compared import assert_same_run, resume, stopped_after, train
 
 TINY = ("training.total_steps=512", "algorithm.rollout_steps=32", "algorithm.batch_size=0.5", "algorithm.epochs=1",
         "environment.num_envs=4", "evaluation.every_steps=256", "evaluation.episodes=1", "logging.every_steps=128")  # fmt: skip
-CHAIN = (
-    "{id: noise, std: 0.05}, {id: observation_lag}, {id: action_lag}, {id: reward_scale, factor: 0.5}, stack"
-)
+CHAIN = "{id: noise, std: 0.05}, {id: observation_lag}, {id: action_lag}, {id: reward_scale, factor: 0.5}, stack"
 CASES = {
     "around native copies": (f"environment.wrappers=[{CHAIN}]",),
     "inside copies": (f"environment.wrappers=[{CHAIN}, {{id: sticky_actions}}, {{id: time_limit, steps: 40}}]",),

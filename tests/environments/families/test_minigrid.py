@@ -188,6 +188,18 @@ def test_worlds_made_of_missing_pictures_say_so() -> None:
         make("MiniGrid-WFC-MazeSimple-v0")
 
 
+def test_workers_give_the_same_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+    name = "MiniGrid-Dynamic-Obstacles-5x5-v0"
+    inside, outside = (make_environment(EnvironmentConfig(id=name, num_envs=2, workers=workers)) for workers in (0, 1))
+    for environment in (inside, outside):
+        environment.reset([1, 2])
+    assert record(inside, 30, seed=0) == record(outside, 30, seed=0)
+    inside.load_state_dict(outside.state_dict())
+    assert record(inside, 30, seed=1) == record(outside, 30, seed=1)
+    outside.close()
+    assert capfd.readouterr() == ("", "")
+
+
 class Toys(EmptyEnv):
     """A world of one's own: a ball in a box, which two names know, and a list that holds itself."""
 

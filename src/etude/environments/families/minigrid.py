@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 def register() -> None:
     """Importing the package registers its tasks."""
-    importlib.import_module("minigrid")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a worker process has the registry of its parent already
+        importlib.import_module("minigrid")
     # It prints a line for each level it draws and rejects, amid our own output.
     levels: Any = importlib.import_module("minigrid.envs.babyai.core.roomgrid_level")
     levels.print = _be_quiet

@@ -12,6 +12,7 @@ from torch import nn
 
 from etude.components.critics import Ensemble
 from etude.components.networks.build import build_network
+from etude.components.networks.groups import group_of, reads_group
 from etude.components.networks.memory import has_memory
 from etude.compute.accelerate import Mode, choose_mode
 from etude.compute.devices import pick_device, set_up
@@ -135,7 +136,10 @@ def build_workflow(
         def build(*purpose: object, role: str = role, options: Any = options, gain: float = gain) -> nn.Module:
             seed = derive_seed(config.experiment.seed, "init", role, *purpose)
             space = inputs.get(role, observation_space)
-            return build_network(options, space, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
+            group = group_of(role, space)
+            seen = space if group is None else group
+            network = build_network(options, seen, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
+            return network if group is None else reads_group(network, role)
 
         if has_memory(networks.resolve(options.type)) and not workflow_class.supports_memory:
             raise UserError(

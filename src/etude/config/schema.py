@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from etude.config.constraints import Bounds, Component, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from etude.config.robots import RobotConfig
 
 SCHEMA_VERSION = 1
 
@@ -89,6 +90,8 @@ class EnvironmentConfig:
     See wrappers.md."""
     spec: EnvironmentSpec = EnvironmentSpec()
     """Facts about the task."""
+    robot: RobotConfig | None = None
+    """A task for a robot, in place of an environment that is found by its id."""
 
     def __post_init__(self) -> None:
         """Normalising is the algorithm's affair, also where it is listed among the wrappers."""

@@ -274,7 +274,7 @@ class Orchestrator:
             row: Row = {**self.counters.as_dict(), **self.workflow.metrics.drain()}
             row |= {f"hp/{name}": value for name, value in self.workflow.hyper_parameters().items()}
             if self.collector is not None:
-                row |= self.collector.episodes.read()
+                row |= self.collector.read()
             row |= self._evaluation
             row |= self._time_metrics() | memory_metrics()
             self._evaluation = {}

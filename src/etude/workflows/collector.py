@@ -14,6 +14,7 @@ from etude.environments.replay import ReplayError
 from etude.environments.vector import Observation, VectorEnvironment, map_observation
 from etude.workflows.base import ActResult, State
 from etude.workflows.episodes import EpisodeStatistics
+from etude.workflows.metrics import MetricSums
 
 
 class Collector:
@@ -22,6 +23,8 @@ class Collector:
     def __init__(self, environment: VectorEnvironment, streams: RandomStreams, device: torch.device) -> None:
         self.environment = environment
         self.episodes = EpisodeStatistics(environment.num_envs, environment.device)
+        self.reports = MetricSums()
+        """What the environment says of its steps (`Step.info`), such as a reward's terms: means over copies and steps."""
         self._streams = streams
         self._device = device
         self._state: State = None
@@ -67,15 +70,23 @@ class Collector:
                 }
                 buffer.add(row)
                 self.episodes.add(step.reward, ended)
+                if step.info:
+                    values = torch.stack([*step.info.values()]).float().mean(1)
+                    self.reports.add_row(values, tuple(f"collect/{key}" for key in step.info), group="step")
                 observation, is_first = step.observation, ended
         self._observation, self._is_first = observation, is_first
         return steps * self.environment.num_envs
+
+    def read(self) -> dict[str, float]:
+        """Return what there is to log of the steps since the last call."""
+        return {**self.episodes.read(), **self.reports.drain()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return where every episode stands."""
         return {
             "environment": self.environment.state_dict(),
             "episodes": self.episodes.state_dict(),
+            "reports": self.reports.state_dict(),
             "observation": self._observation,
             "is_first": self._is_first,
             "state": self._state,
@@ -85,6 +96,7 @@ class Collector:
     def load_state_dict(self, state: dict[str, Any], initial_state: Callable[[int], State]) -> str | None:
         """Continue every episode; where the environment can't, begin new ones and say so."""
         self.episodes.load_state_dict(state["episodes"])
+        self.reports.load_state_dict(state.get("reports", {}))  # runs of before had none
         self._restarts = state["restarts"]
         if not self._continue_environment(state["environment"]):
             self._restarts += 1

@@ -1,0 +1,127 @@
+"""A robot's task as data: its robot, ground, commands, observations, rewards, ends and randomisations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from etude.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval
+
+Range = tuple[float, float]
+"""A lower and an upper bound; equal ones mean that number."""
+
+
+@dataclass(frozen=True)
+class ActuatorConfig:
+    """Motors with a position controller: torque = stiffness · (target − position) − damping · velocity, within the limit."""
+
+    joints: str = ".*"
+    """The joints that have such a motor, as a regular expression."""
+    stiffness: PositiveFloat = 25.0
+    """N·m/rad."""
+    damping: NonNegativeFloat = 0.5
+    """N·m·s/rad."""
+    effort_limit: PositiveFloat | None = None
+    """The largest torque, N·m. Default: none."""
+    armature: NonNegativeFloat | None = None
+    """Inertia of the rotor, seen through the gear, kg·m². Default: the model's."""
+    action_scale: PositiveFloat = 0.5
+    """How far an action of 1 moves the target from the default pose, rad."""
+
+
+@dataclass(frozen=True)
+class ActionConfig:
+    """From the policy's actions to the targets of the motors."""
+
+    lag: Range = (0.0, 0.0)
+    """Physics steps until an action takes effect, drawn at each reset (whole numbers, below decimation)."""
+
+
+@dataclass(frozen=True)
+class CommandConfig:
+    """The velocity that the robot is asked for, in its own frame."""
+
+    forward: Range = (-1.0, 1.0)
+    """m/s along the robot."""
+    sideways: Range = (-0.5, 0.5)
+    """m/s to its left."""
+    turn: Range = (-1.0, 1.0)
+    """rad/s about its vertical axis."""
+    every_s: Range = (4.0, 8.0)
+    """Seconds until another command is drawn."""
+    standing: UnitInterval = 0.1
+    """Share of commands that ask to stand still."""
+    straight: UnitInterval = 0.0
+    """Share of commands that ask to walk straight ahead or back, without a turn."""
+    heading: UnitInterval = 0.0
+    """Share of commands that ask for a heading in the world instead of a turn."""
+    heading_stiffness: PositiveFloat = 0.5
+    """Turn asked for per radian off that heading, 1/s."""
+    smallest: NonNegativeFloat = 0.1
+    """Commands slower than this (m/s, and rad/s) mean standing still."""
+    gait_hz: PositiveFloat = 2.0
+    """Strides a second of the gait's clock."""
+
+
+@dataclass(frozen=True)
+class ResetConfig:
+    """How an episode begins."""
+
+    position: NonNegativeFloat = 0.5
+    """Metres off the place of the robot, in x and y."""
+    yaw: NonNegativeFloat = 3.14159
+    """Radians to either side."""
+    joints: NonNegativeFloat = 0.1
+    """Radians off the default pose, each joint."""
+    velocity: NonNegativeFloat = 0.2
+    """m/s and rad/s of the base."""
+
+
+@dataclass(frozen=True)
+class SolverConfig:
+    """MuJoCo's solver; fewer iterations are faster and less exact."""
+
+    iterations: PositiveInt = 10
+    """Newton iterations."""
+    line_search: PositiveInt = 20
+    """Steps of each line search."""
+    cone: Literal["pyramidal", "elliptic"] = "pyramidal"
+    """Shape of the friction cone."""
+    self_collisions: bool = False
+    """Whether parts of the robot touch each other."""
+
+
+@dataclass(frozen=True)
+class RobotConfig:
+    """A task for a robot."""
+
+    model: str = ""
+    """One that comes with Etude (quadruped, biped, ball), or the path of a robot's YAML, or of a MJCF or URDF file."""
+    timestep: PositiveFloat = 0.005
+    """Seconds of one physics step."""
+    decimation: PositiveInt = 4
+    """Physics steps for each action."""
+    actuators: dict[str, ActuatorConfig] = field(default_factory=dict)
+    """Groups of motors. Default: the robot's own."""
+    action: ActionConfig = ActionConfig()
+    """How actions reach the motors."""
+    terrain: dict[str, Any] = field(default_factory=lambda: {"type": "flat"})
+    """The ground: {type: flat}, or another type with its options."""
+    commands: CommandConfig = CommandConfig()
+    """What the robot is asked to do."""
+    observations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """A group of terms for each network that reads one (actor, critic): {term: {scale, clip, noise, lag, history}}."""
+    rewards: dict[str, Any] = field(default_factory=dict)
+    """{term: weight} or {term: {weight, options}}; a weight of 0 or null is not computed."""
+    scale_rewards_by_dt: bool = True
+    """Multiply weights by the seconds of a step, so that they don't depend on its length."""
+    only_positive_rewards: bool = False
+    """Count a negative sum of rewards as 0; a reward for terminating is added after that."""
+    terminations: dict[str, Any] = field(default_factory=dict)
+    """{term: {options}}: what ends an episode."""
+    randomization: dict[str, Any] = field(default_factory=dict)
+    """{term: {options}}: what differs between robots and episodes in training; off in evaluations."""
+    reset: ResetConfig = ResetConfig()
+    """How an episode begins."""
+    solver: SolverConfig = SolverConfig()
+    """The simulator's solver."""

@@ -1,0 +1,299 @@
+"""Robots as a vector environment: one step is an action, a few physics steps, rewards, ends and observations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from etude.compute.random_streams import derive_seed
+from etude.config.robots import RobotConfig
+from etude.config.schema import EnvironmentConfig
+from etude.environments.vector import Observation, Step, VectorEnvironment
+from etude.errors import EtudeError, UserError
+from etude.robots.commands import Commands
+from etude.robots.description import load_robot, matches
+from etude.robots.observing import ObservationGroup
+from etude.robots.rotations import from_yaw
+from etude.robots.scene import build_scene
+from etude.robots.simulation import make_simulation
+from etude.robots.state import Memory, State
+from etude.robots.terms.randomizations import build_randomizations
+from etude.robots.terms.rewards import REWARDS
+from etude.robots.terms.terminations import TERMINATIONS
+
+DEFAULT_EPISODE_S = 20.0
+
+
+class RobotVector(VectorEnvironment):
+    """N robots with one task.
+
+    All random numbers come from one stream, whose seed is made of the seeds of all copies: drawing for each robot by itself
+    would need the host.
+    """
+
+    snapshot = "exact"
+
+    def __init__(self, config: EnvironmentConfig, num_envs: int, *, training: bool = False) -> None:
+        assert config.robot is not None
+        task = self.task = config.robot
+        self.num_envs, self.training = num_envs, training
+        self.description = load_robot(task.model)
+        patterns = [pattern for section in (task.rewards, task.terminations) for pattern in _bodies_of(section)]
+        self.scene = build_scene(task, self.description, patterns)
+        self.device = torch.device("cpu")
+        self.simulation = make_simulation(self.scene, num_envs, self.device)
+        self.dt = task.timestep * task.decimation
+        self.max_episode_steps = config.max_episode_steps or round(DEFAULT_EPISODE_S / self.dt)
+        self.generator = torch.Generator(self.device)
+        self.memory = Memory(self.scene, num_envs, self.device)
+        self.state = State(self.simulation, self.memory, self.dt)
+        self.commands = Commands(task.commands, self.generator)
+        wanted = task.randomization if training else {}
+        self.randomizations = build_randomizations(wanted, self.state, self.generator)
+        self.groups = self._build_groups(task)
+        self.rewards = self._build_rewards(task)
+        self.terminations = {
+            name: TERMINATIONS.bind(name, self._resolve(options, f"terminations.{name}"), "environment.robot.terminations")
+            for name, options in task.terminations.items()
+            if options is not None
+        }
+        self._action_scale = torch.as_tensor(self.scene.action_scale, dtype=torch.float32)
+        self._lag_steps = torch.zeros(num_envs, dtype=torch.int64)
+        if not 0 <= task.action.lag[0] <= task.action.lag[1] < task.decimation:
+            raise UserError(f"environment.robot.action.lag={list(task.action.lag)}: must be between 0 and decimation - 1")
+        self._targets = torch.zeros(num_envs, len(self.scene.joints))
+        joints = len(self.scene.joints)
+        self.single_action_space = spaces.Box(-1.0, 1.0, (joints,), np.float32)
+        self.single_observation_space = self._observation_space()
+        self._place_nominal = self._nominal_state()
+
+    # ---- building --------------------------------------------------------------------------------------------------------
+
+    def _build_groups(self, task: RobotConfig) -> dict[str, ObservationGroup]:
+        if not task.observations:
+            raise UserError("environment.robot.observations: a task needs at least one group, such as actor")
+        groups = {}
+        for name, terms in task.observations.items():
+            chosen = {term: options for term, options in terms.items() if options is not False and term != "history"}
+            length = int(terms.get("history", 1))
+            groups[name] = ObservationGroup(name, chosen, self.state, self.generator, training=self.training, history=length)
+        return groups
+
+    def _build_rewards(self, task: RobotConfig) -> dict[str, tuple[Any, float]]:
+        """Return each term with its weight per step, without those that weigh nothing."""
+        rewards = {}
+        for name, entry in task.rewards.items():
+            REWARDS.find(name, "environment.robot.rewards")
+            options = dict(entry) if isinstance(entry, dict) else {"weight": entry}
+            weight = options.pop("weight", 1.0)
+            if weight is None or weight == 0:
+                continue
+            if not isinstance(weight, int | float) or isinstance(weight, bool):
+                raise UserError(f"environment.robot.rewards.{name}={weight}: must be a number, or a mapping with a weight")
+            scale = self.dt if task.scale_rewards_by_dt else 1.0
+            term = REWARDS.bind(name, self._resolve(options, f"rewards.{name}"), "environment.robot.rewards")
+            rewards[name] = (term, float(weight) * scale)
+        return rewards
+
+    def _resolve(self, options: Any, where: str) -> dict[str, Any]:
+        """Put the names of bodies in the place of the patterns that a user gave."""
+        resolved = dict(options or {})
+        if "bodies" in resolved:
+            names = list(self.scene.contact_bodies)
+            path = f"environment.robot.{where}.bodies"
+            given = resolved["bodies"] if isinstance(resolved["bodies"], Sequence | tuple) else [resolved["bodies"]]
+            patterns = [given] if isinstance(given, str) else given
+            found = dict.fromkeys(name for pattern in patterns for name in matches(pattern, names, path))
+            resolved["bodies"] = tuple(found)
+        return resolved
+
+    def _observation_space(self) -> spaces.Space[Any]:
+        parts: dict[str, spaces.Space[Any]] = {
+            name: spaces.Box(-np.inf, np.inf, (group.size,), np.float32) for name, group in self.groups.items()
+        }
+        return next(iter(parts.values())) if len(parts) == 1 else spaces.Dict(parts)
+
+    def _nominal_state(self) -> tuple[Tensor, Tensor]:
+        """The default pose at the robot's height, at rest: (nq,), (nv,)."""
+        scene = self.scene
+        qpos = torch.as_tensor(scene.model.qpos0, dtype=torch.float32).clone()
+        first = scene.base_qpos
+        qpos[first : first + 7] = torch.tensor([0.0, 0.0, self.description.height, 1.0, 0.0, 0.0, 0.0])
+        qpos[torch.as_tensor(scene.qpos_address, dtype=torch.int64)] = torch.as_tensor(scene.default_pose, dtype=torch.float32)
+        return qpos, torch.zeros(scene.model.nv)
+
+    # ---- the contract ----------------------------------------------------------------------------------------------------
+
+    def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
+        """Begin new episodes; all seeds together are the seed of the one stream."""
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} copies")
+        self.generator.manual_seed(derive_seed(int(seeds[0]), "robots", *(int(seed) for seed in seeds[1:])))
+        everyone = torch.ones(self.num_envs, dtype=torch.bool)
+        for randomization in self.randomizations:
+            randomization.start()
+        self._begin(everyone, with_randomizations=False)
+        return self._observation({name: group.begin(self.state, everyone) for name, group in self.groups.items()}), {}
+
+    def step(self, action: Tensor) -> Step:
+        """Act for every robot; one that falls or whose time is up begins again in the same step."""
+        self._act(action)
+        state, memory = self.state, self.memory
+        state.refresh()
+        memory.age += 1
+        self._watch_feet()
+        fell = torch.zeros_like(state.fell)
+        for term in self.terminations.values():
+            fell |= term(state)
+        state.fell = fell
+        truncated = (memory.age >= self.max_episode_steps) & ~fell
+        reward, info = self._reward()
+        self._remember()
+        self.commands.step(state)
+        for randomization in self.randomizations:
+            randomization.step()
+        state.refresh()
+        seen = {name: group.push(state) for name, group in self.groups.items()}
+        final = self._observation(seen)
+        ended = fell | truncated
+        if not bool(ended.any()):
+            return Step(final, reward, fell, truncated, final, info)
+        self._begin(ended)
+        observation = self._observation({name: group.begin(state, ended) for name, group in self.groups.items()})
+        return Step(observation, reward, fell, truncated, final, info)
+
+    def _act(self, action: Tensor) -> None:
+        memory, task = self.memory, self.task
+        memory.action_before.copy_(memory.previous_action)
+        memory.previous_action.copy_(memory.action)
+        memory.action.copy_(action.clamp(-1.0, 1.0))
+        targets = self.state.default_pose + self._action_scale * memory.action
+        if "motor_offset" in self.state.drawn:
+            targets = targets + self.state.drawn["motor_offset"]
+        if task.action.lag[1] == 0:
+            self.simulation.step(targets, task.decimation)
+        else:
+            for substep in range(task.decimation):
+                late = (self._lag_steps > substep)[:, None]
+                self.simulation.step(torch.where(late, self._targets, targets), 1)
+        self._targets = targets
+
+    def _reward(self) -> tuple[Tensor, dict[str, Tensor]]:
+        total = torch.zeros(self.num_envs)
+        at_the_end = torch.zeros(self.num_envs)
+        info = {}
+        for name, (term, weight) in self.rewards.items():
+            value = term(self.state) * weight
+            info[f"reward/{name}"] = value
+            if name == "termination":
+                at_the_end = value
+            else:
+                total = total + value
+        if self.task.only_positive_rewards:
+            total = total.clamp(min=0)
+        total = total + at_the_end
+        if not bool(torch.isfinite(total).all()):
+            self._complain(total, info)
+        return total, info
+
+    def _complain(self, total: Tensor, info: dict[str, Tensor]) -> None:
+        """Name the first robot whose reward is no number, the term, and where the robot is."""
+        robot = int((~torch.isfinite(total)).nonzero()[0, 0])
+        terms = [name for name, value in info.items() if not bool(torch.isfinite(value[robot]))]
+        position = [round(float(x), 3) for x in self.state.base_position[robot]]
+        velocity = [round(float(x), 3) for x in self.simulation.qvel[robot]]
+        raise EtudeError(
+            f"robot {robot}: {', '.join(terms) or 'the sum of rewards'} is not a number after {int(self.memory.age[robot])} "
+            f"steps (base at {position}, velocities {velocity}): the simulation is unstable; lower environment.robot.timestep, "
+            "stiffness or the range of a randomisation, or end such episodes with the termination `fast`"
+        )
+
+    def _watch_feet(self) -> None:
+        state, memory = self.state, self.memory
+        if not self.scene.feet:
+            return
+        stands = state.feet_in_contact
+        memory.landed.copy_(stands & ~memory.standing)
+        memory.last_air_time.copy_(torch.where(memory.landed, memory.air_time + self.dt, memory.last_air_time))
+        memory.last_peak_height.copy_(torch.where(memory.landed, memory.peak_height, memory.last_peak_height))
+        memory.air_time.copy_(torch.where(stands, 0.0, memory.air_time + self.dt))
+        memory.contact_time.copy_(torch.where(stands, memory.contact_time + self.dt, 0.0))
+        memory.peak_height.copy_(torch.where(stands, 0.0, torch.maximum(memory.peak_height, state.feet_height)))
+        memory.standing.copy_(stands)
+
+    def _remember(self) -> None:
+        state, memory = self.state, self.memory
+        memory.previous_joint_velocity.copy_(state.joint_velocity)
+        memory.previous_base_velocity.copy_(torch.cat([state.base_linear_velocity, state.base_angular_velocity], 1))
+
+    def _begin(self, which: Tensor, *, with_randomizations: bool = True) -> None:
+        """Begin episodes for the robots `which`, (N,) bool."""
+        reset, scene = self.task.reset, self.scene
+        nominal_qpos, nominal_qvel = self._place_nominal
+        u = torch.rand((self.num_envs, 9 + len(scene.joints)), generator=self.generator) * 2 - 1
+        qpos, qvel = nominal_qpos.repeat(self.num_envs, 1), nominal_qvel.repeat(self.num_envs, 1)
+        first, dof = scene.base_qpos, scene.base_dof
+        qpos[:, first : first + 2] += reset.position * u[:, :2]
+        qpos[:, first + 3 : first + 7] = from_yaw(reset.yaw * u[:, 2])
+        qvel[:, dof : dof + 6] = reset.velocity * u[:, 3:9]
+        joints = torch.as_tensor(scene.qpos_address, dtype=torch.int64)
+        moved = qpos[:, joints] + reset.joints * u[:, 9:]
+        qpos[:, joints] = moved.clamp(self.state.position_limits[:, 0], self.state.position_limits[:, 1])
+        self.memory.forget(which)
+        if with_randomizations:
+            for randomization in self.randomizations:
+                if randomization.at_reset:
+                    randomization.reset(which)
+        self.simulation.place(which, qpos, qvel)
+        low, high = self.task.action.lag
+        if high > 0:
+            drawn = torch.rand(self.num_envs, generator=self.generator)
+            lag = (low + drawn * (high - low + 1)).floor().clamp(max=high).long()
+            self._lag_steps = torch.where(which, lag, self._lag_steps)
+        self._targets = torch.where(which[:, None], self.state.default_pose, self._targets)
+        self.state.refresh()
+        self.commands.begin(self.state, which)
+
+    def _observation(self, parts: dict[str, Tensor]) -> Observation:
+        return next(iter(parts.values())) if len(parts) == 1 else parts
+
+    # ---- looking and keeping ---------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return simulator, clocks, commands, lags, what was drawn and the stream it was drawn from."""
+        return {
+            "simulation": self.simulation.state_dict(),
+            "memory": self.memory.state_dict(),
+            "groups": {name: group.state_dict() for name, group in self.groups.items()},
+            "drawn": {name: value.clone() for name, value in self.state.drawn.items()},
+            "targets": self._targets.clone(),
+            "lag_steps": self._lag_steps.clone(),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue every robot where it was."""
+        self.simulation.load_state_dict(state["simulation"])
+        self.memory.load_state_dict(state["memory"])
+        for name, group in self.groups.items():
+            group.load_state_dict(state["groups"][name])
+        self.state.drawn = {name: value.clone() for name, value in state["drawn"].items()}
+        self._targets = state["targets"].clone()
+        self._lag_steps = state["lag_steps"].clone()
+        self.generator.set_state(state["generator"])
+        self.state.refresh()
+
+
+def _bodies_of(section: dict[str, Any]) -> list[str]:
+    """The bodies whose contacts the terms of a section read."""
+    found: list[str] = []
+    for entry in section.values():
+        if isinstance(entry, dict) and "bodies" in entry:
+            bodies = entry["bodies"]
+            found += [bodies] if isinstance(bodies, str) else list(bodies)
+    return found

@@ -1,0 +1,130 @@
+"""Groups of observation terms: each with noise, a range, a scale, a lag and a history, side by side in one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from etude.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
+from etude.config.robots import Range
+from etude.config.validate import Validator
+from etude.robots.state import State
+from etude.robots.terms.observations import OBSERVATIONS
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a term is seen: value → noise → clip → scale → lag → history."""
+
+    scale: float = 1.0
+    """Multiplies the value."""
+    clip: PositiveFloat | None = None
+    """Keeps the value within ± this, before the scale."""
+    noise: NonNegativeFloat = 0.0
+    """Uniform noise to either side, before the scale; in training alone."""
+    lag: Range = (0.0, 0.0)
+    """Steps by which the value is late, drawn at each reset; in training alone."""
+    history: PositiveInt = 1
+    """How many steps are seen, the oldest first."""
+
+
+LOOK_KEYS = ("scale", "clip", "noise", "lag", "history")
+
+
+class ObservationGroup:
+    """What one network sees."""
+
+    def __init__(
+        self, name: str, terms: Mapping[str, Any], state: State, generator: Generator, *, training: bool, history: int = 1
+    ) -> None:
+        self.name, self._generator = name, generator
+        where = f"environment.robot.observations.{name}"
+        self.terms: list[tuple[str, Look, int]] = []
+        """Each term with how it is seen and how many numbers it has."""
+        self._computed = []
+        for term, options in terms.items():
+            given = dict(options or {})
+            look = {"history": history} | {key: given.pop(key) for key in LOOK_KEYS if key in given}
+            bound = OBSERVATIONS.bind(term, given, where)
+            self._computed.append(bound)
+            self.terms.append((term, Validator().build(Look, look, f"{where}.{term}"), bound(state).shape[1]))
+        looks = [(look, size) for _, look, size in self.terms]
+
+        def columns(values: list[float]) -> Tensor:
+            repeated = [value for value, (_, size) in zip(values, looks, strict=True) for _ in range(size)]
+            return torch.tensor(repeated, dtype=torch.float32, device=state.device)
+
+        self._scale = columns([look.scale for look, _ in looks])
+        self._clip = columns([look.clip or torch.inf for look, _ in looks])
+        self._noise = columns([look.noise for look, _ in looks]) if training and any(look.noise for look, _ in looks) else None
+        lags = [look.lag if training else (0.0, 0.0) for look, _ in looks]
+        self._lag_range = (columns([low for low, _ in lags]), columns([high for _, high in lags]))
+        deepest = int(max(high for _, high in lags))
+        longest = max(look.history for look, _ in looks)
+        width = sum(size for _, size in looks)
+        self.size = sum(look.history * size for look, size in looks)
+        self._frames = torch.zeros(deepest + longest, state.count, width, device=state.device)
+        """What was seen, the newest first."""
+        self._lags = torch.zeros(state.count, width, dtype=torch.int64, device=state.device) if deepest else None
+        self._has_past = len(self._frames) > 1
+
+    def push(self, state: State) -> Tensor:
+        """See the present and return the observation, (N, size)."""
+        if self._has_past:
+            self._frames[1:] = self._frames[:-1].clone()
+        self._frames[0] = self._see(state)
+        return self._read()
+
+    def begin(self, state: State, which: Tensor) -> Tensor:
+        """See the robots `which` (N,) at the start of an episode, as if it had always been so; others stay as they are."""
+        seen = self._see(state)
+        self._frames.copy_(torch.where(which[:, None], seen, self._frames))
+        if self._lags is not None:
+            low, high = self._lag_range
+            u = torch.rand(self._lags.shape[0], 1, generator=self._generator, device=self._lags.device)
+            drawn = (low + u * (high - low + 1)).floor().clamp(max=high).long()
+            self._lags.copy_(torch.where(which[:, None], drawn, self._lags))
+        return self._read()
+
+    def _see(self, state: State) -> Tensor:
+        value = torch.cat([term(state) for term in self._computed], 1)
+        if self._noise is not None:
+            draw = torch.rand(value.shape, generator=self._generator, device=value.device)
+            value = value + (2 * draw - 1) * self._noise
+        return value.clamp(-self._clip, self._clip) * self._scale
+
+    def _read(self) -> Tensor:
+        if not self._has_past:
+            return self._frames[0].clone()
+        parts, first = [], 0
+        for _, look, size in self.terms:
+            columns = slice(first, first + size)
+            first += size
+            for past in range(look.history - 1, -1, -1):
+                if self._lags is None:
+                    parts.append(self._frames[past, :, columns])
+                else:
+                    index = (self._lags[:, columns] + past)[None]
+                    parts.append(self._frames[:, :, columns].gather(0, index)[0])
+        return torch.cat(parts, 1)
+
+    def layout(self) -> list[dict[str, Any]]:
+        """Return what stands where in the observation, for whoever rebuilds it elsewhere."""
+        return [
+            {"term": term, "size": size, "scale": look.scale, "clip": look.clip, "history": look.history}
+            for term, look, size in self.terms
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was seen and how late it is."""
+        return {"frames": self._frames.clone(), "lags": None if self._lags is None else self._lags.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what was seen."""
+        self._frames.copy_(state["frames"])
+        if self._lags is not None:
+            self._lags.copy_(state["lags"])

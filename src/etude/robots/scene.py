@@ -1,0 +1,188 @@
+"""From a robot's description to a model that can be simulated: ground, motors, sensors and the solver's options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco  # type: ignore[import-untyped] # compiled, without stubs
+import numpy as np
+
+from etude.config.robots import ActuatorConfig, RobotConfig
+from etude.errors import UserError
+from etude.robots.description import RobotDescription, assign, matches
+
+_mujoco: Any = mujoco
+FLOOR = "floor"
+_CONTACT_DATA = (3, 3, 1)  # found and force; summed over contacts; one slot
+ACTUATED = ("hinge", "slide")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A compiled model and where its parts are in the simulator's arrays."""
+
+    model: Any
+    description: RobotDescription
+    joints: tuple[str, ...]
+    """Joints with motors, in the order of actions."""
+    qpos_address: np.ndarray
+    """Of the joints, in qpos. (J,)"""
+    dof_address: np.ndarray
+    """Of the joints, in qvel. (J,)"""
+    base_qpos: int
+    base_dof: int
+    base_body: int
+    default_pose: np.ndarray
+    """Of the joints. (J,)"""
+    position_limits: np.ndarray
+    """(J, 2); infinite where there are none."""
+    stiffness: np.ndarray
+    damping: np.ndarray
+    effort_limit: np.ndarray
+    action_scale: np.ndarray
+    sensors: Mapping[str, slice]
+    """Where each sensor's values are in sensordata."""
+    contact_bodies: tuple[str, ...]
+    """Bodies whose contacts are sensed, besides the feet."""
+
+    @property
+    def feet(self) -> tuple[str, ...]:
+        """The names of the feet."""
+        return self.description.feet
+
+
+def build_scene(config: RobotConfig, description: RobotDescription, contact_patterns: Sequence[str] = ()) -> Scene:
+    """Compile a robot on its ground; `contact_patterns` name the bodies whose contacts the task reads."""
+    spec = _load(description)
+    base = _base_body(spec, description)
+    _set_options(spec, config)
+    joints = [joint.name for joint in spec.joints if joint.type in (_mujoco.mjtJoint.mjJNT_HINGE, _mujoco.mjtJoint.mjJNT_SLIDE)]
+    motors = _motors(config.actuators or description.actuators, joints, "environment.robot.actuators")
+    _add_motors(spec, motors)
+    if not config.solver.self_collisions:
+        for geom in spec.geoms:
+            if geom.contype or geom.conaffinity:
+                geom.contype, geom.conaffinity = 0, 1
+    _add_floor(spec)
+    bodies = [body.name for body in spec.bodies if body.name and body.name != "world"]
+    touched = tuple(dict.fromkeys(name for pattern in contact_patterns for name in matches(pattern, bodies, "bodies")))
+    _add_sensors(spec, description, touched)
+    try:
+        model = spec.compile()
+    except ValueError as error:
+        raise UserError(f"{description.file}: MuJoCo can't compile this robot: {' '.join(str(error).split())}") from error
+    names = [joint for joint in joints if joint in motors]
+    ids = [model.joint(name).id for name in names]
+    pose = assign(description.pose, joints, f"{description.file}: pose") if description.pose else {}
+    limited = model.jnt_limited[ids].astype(bool)[:, None]
+    sensors = {
+        model.sensor(i).name: slice(int(model.sensor_adr[i]), int(model.sensor_adr[i] + model.sensor_dim[i]))
+        for i in range(model.nsensor)
+    }
+    free = model.body(base).jntadr[0]
+    return Scene(
+        model=model,
+        description=description,
+        joints=tuple(names),
+        qpos_address=model.jnt_qposadr[ids].copy(),
+        dof_address=model.jnt_dofadr[ids].copy(),
+        base_qpos=int(model.jnt_qposadr[free]),
+        base_dof=int(model.jnt_dofadr[free]),
+        base_body=int(model.body(base).id),
+        default_pose=np.array([pose.get(name, 0.0) for name in names]),
+        position_limits=np.where(limited, model.jnt_range[ids], [[-np.inf, np.inf]]),
+        stiffness=np.array([motors[name].stiffness for name in names]),
+        damping=np.array([motors[name].damping for name in names]),
+        effort_limit=np.array([motors[name].effort_limit or np.inf for name in names]),
+        action_scale=np.array([motors[name].action_scale for name in names]),
+        sensors=sensors,
+        contact_bodies=touched,
+    )
+
+
+def _load(description: RobotDescription) -> Any:
+    try:
+        return _mujoco.MjSpec.from_file(str(description.path))
+    except (ValueError, FileNotFoundError) as error:
+        raise UserError(f"{description.path.name}: MuJoCo can't read this robot: {' '.join(str(error).split())}") from error
+
+
+def _base_body(spec: Any, description: RobotDescription) -> str:
+    free = [joint for joint in spec.joints if joint.type == _mujoco.mjtJoint.mjJNT_FREE]
+    bodies = [joint.parent.name for joint in free]
+    if not bodies:
+        raise UserError(f"{description.file}: no body has a free joint, so this robot can't move about")
+    if description.base and description.base not in bodies:
+        raise UserError(
+            f"{description.file}: base={description.base}: has no free joint (bodies that have: {', '.join(bodies)})"
+        )
+    return description.base or bodies[0]
+
+
+def _set_options(spec: Any, config: RobotConfig) -> None:
+    spec.option.timestep = config.timestep
+    spec.option.iterations = config.solver.iterations
+    spec.option.ls_iterations = config.solver.line_search
+    spec.option.solver = _mujoco.mjtSolver.mjSOL_NEWTON
+    spec.option.integrator = _mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    cones = {"pyramidal": _mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": _mujoco.mjtCone.mjCONE_ELLIPTIC}
+    spec.option.cone = cones[config.solver.cone]
+
+
+def _motors(groups: Mapping[str, ActuatorConfig], joints: Sequence[str], where: str) -> dict[str, ActuatorConfig]:
+    motors: dict[str, ActuatorConfig] = {}
+    for name, group in groups.items():
+        for joint in matches(group.joints, joints, f"{where}.{name}.joints"):
+            if joint in motors:
+                raise UserError(f"{where}.{name}.joints={group.joints}: joint '{joint}' has a motor of another group already")
+            motors[joint] = group
+    return {joint: motors[joint] for joint in joints if joint in motors}
+
+
+def _add_motors(spec: Any, motors: Mapping[str, ActuatorConfig]) -> None:
+    """Replace the file's actuators by ours: the same kind of motor in every simulator, with gains that can be randomised."""
+    for actuator in list(spec.actuators):
+        spec.delete(actuator)
+    for name, motor in motors.items():
+        joint = spec.joint(name)
+        if motor.armature is not None:
+            joint.armature = motor.armature
+        actuator = spec.add_actuator(name=name, target=name, trntype=_mujoco.mjtTrn.mjTRN_JOINT)
+        actuator.gaintype, actuator.biastype = _mujoco.mjtGain.mjGAIN_FIXED, _mujoco.mjtBias.mjBIAS_AFFINE
+        actuator.gainprm[0] = motor.stiffness
+        actuator.biasprm[:3] = [0.0, -motor.stiffness, -motor.damping]
+        if motor.effort_limit is not None:
+            actuator.forcelimited = True
+            actuator.forcerange = [-motor.effort_limit, motor.effort_limit]
+
+
+def _add_floor(spec: Any) -> None:
+    plane = _mujoco.mjtGeom.mjGEOM_PLANE
+    # Its friction alone counts, so that one number says how slippery a place is.
+    floor = spec.worldbody.add_geom(name=FLOOR, type=plane, size=[0, 0, 0.1], contype=1, conaffinity=0, priority=1)
+    floor.friction = [1.0, 0.02, 0.01]
+    floor.condim = 3
+    floor.rgba = [0.75, 0.78, 0.8, 1.0]
+    spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1], type=_mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+
+
+def _add_sensors(spec: Any, description: RobotDescription, bodies: Sequence[str]) -> None:
+    geoms, parts = {geom.name for geom in spec.geoms}, {body.name for body in spec.bodies}
+    sense, kinds = _mujoco.mjtSensor, _mujoco.mjtObj
+    for foot in description.feet:
+        if foot not in geoms and foot not in parts:
+            known = sorted(name for name in geoms | parts if name and name != FLOOR)
+            raise UserError(f"{description.file}: feet: there is no geom or body '{foot}' (there are {', '.join(known)})")
+        kind = kinds.mjOBJ_GEOM if foot in geoms else kinds.mjOBJ_BODY
+        _add_contact_sensor(spec, f"force/{foot}", kind, foot)
+        spec.add_sensor(name=f"position/{foot}", type=sense.mjSENS_FRAMEPOS, objtype=kind, objname=foot)
+        spec.add_sensor(name=f"velocity/{foot}", type=sense.mjSENS_FRAMELINVEL, objtype=kind, objname=foot)
+    for body in bodies:
+        _add_contact_sensor(spec, f"contact/{body}", kinds.mjOBJ_BODY, body)
+
+
+def _add_contact_sensor(spec: Any, name: str, kind: Any, what: str) -> None:
+    sensor = spec.add_sensor(name=name, type=_mujoco.mjtSensor.mjSENS_CONTACT, objtype=kind, objname=what)
+    sensor.intprm[:3] = _CONTACT_DATA

@@ -1,0 +1,66 @@
+"""What a robot's task needs of a simulator: many robots in tensors on one device, stepped, placed and changed together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etude.robots.scene import Scene
+
+
+class Simulation(ABC):
+    """N robots. Tensors that it hands out are the current ones until the next call of `step`, `place` or `load_state_dict`."""
+
+    scene: Scene
+    count: int
+    device: torch.device
+    qpos: Tensor
+    """(N, nq) float32"""
+    qvel: Tensor
+    """(N, nv) float32"""
+    sensors: Tensor
+    """(N, nsensordata) float32; of the last physics step, as are all derived quantities."""
+    torques: Tensor
+    """Of the motors, in the order of the scene's joints. (N, J) float32"""
+
+    @abstractmethod
+    def step(self, targets: Tensor, substeps: int) -> None:
+        """Advance by so many physics steps with these targets for the motors (N, J)."""
+
+    @abstractmethod
+    def place(self, which: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        """Put the robots `which` (N,) bool at rows of qpos (N, nq) and qvel (N, nv); others stay as they are."""
+
+    @abstractmethod
+    def push(self, velocity: Tensor) -> None:
+        """Add to the velocities of every robot, (N, nv)."""
+
+    @abstractmethod
+    def model_field(self, name: str) -> Tensor:
+        """Return a model field with a value of its own for each robot, (N, ...), to be changed by `write_field`."""
+
+    @abstractmethod
+    def write_field(self, name: str, value: Tensor) -> None:
+        """Change a model field of every robot."""
+
+    @abstractmethod
+    def update_constants(self) -> None:
+        """Derive again what depends on masses and inertias, after these were written."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next steps depend on."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+
+
+def make_simulation(scene: Scene, count: int, device: torch.device) -> Simulation:
+    """Return the simulator for a device."""
+    from etude.robots.cpu_simulation import CpuSimulation
+
+    return CpuSimulation(scene, count)

@@ -1,0 +1,240 @@
+"""What terms look at: the robots' motion, their feet, what they were asked for and what they did."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etude.robots.rotations import rotate_inverse, yaw_of
+from etude.robots.scene import Scene
+from etude.robots.simulation import Simulation
+
+CONTACT_FORCE = 1.0
+"""Newtons from which a foot counts as standing."""
+
+
+class Memory:
+    """What the simulator does not know: actions, commands, clocks and the feet's history. Changed in place, row by row."""
+
+    def __init__(self, scene: Scene, count: int, device: torch.device) -> None:
+        joints, feet = len(scene.joints), len(scene.feet)
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(count, *shape, dtype=dtype, device=device)
+
+        self.age = zeros(dtype=torch.int64)
+        """Steps of the episode so far."""
+        self.action = zeros(joints)
+        self.previous_action = zeros(joints)
+        self.action_before = zeros(joints)
+        self.previous_joint_velocity = zeros(joints)
+        self.previous_base_velocity = zeros(6)
+        self.command = zeros(3)
+        """Forward, sideways, turn."""
+        self.command_left = zeros()
+        """Seconds until another command is drawn."""
+        self.heading = zeros()
+        self.follows_heading = zeros(dtype=torch.bool)
+        self.phase = zeros()
+        """Of the gait's clock, in strides, [0, 1)."""
+        self.air_time = zeros(feet)
+        """Seconds since each foot left the ground; 0 while it stands."""
+        self.contact_time = zeros(feet)
+        self.last_air_time = zeros(feet)
+        """How long the swing took that ended in this step or before."""
+        self.peak_height = zeros(feet)
+        """Of the swing under way."""
+        self.last_peak_height = zeros(feet)
+        self.standing = zeros(feet, dtype=torch.bool)
+        self.landed = zeros(feet, dtype=torch.bool)
+        """Whether a foot touched down in this step."""
+        self.push = zeros(6)
+        """The last push: linear and angular velocity."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return every tensor by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of every tensor."""
+        return {name: tensor.clone() for name, tensor in self.tensors().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from saved tensors."""
+        for name, tensor in self.tensors().items():
+            tensor.copy_(state[name])
+
+    def forget(self, which: Tensor) -> None:
+        """Begin anew for the robots `which`, (N,) bool."""
+        for tensor in self.tensors().values():
+            mask = which.view(-1, *[1] * (tensor.ndim - 1))
+            tensor.masked_fill_(mask, 0)
+
+
+class State:
+    """One moment of N robots. Quantities are computed when a term first asks for them, and once."""
+
+    def __init__(self, simulation: Simulation, memory: Memory, dt: float) -> None:
+        self.simulation, self.scene, self.memory, self.dt = simulation, simulation.scene, memory, dt
+        self.count, self.device = simulation.count, simulation.device
+        scene = self.scene
+
+        def constant(values: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.as_tensor(values, dtype=dtype, device=self.device)
+
+        self.default_pose = constant(scene.default_pose)
+        self.position_limits = constant(scene.position_limits)
+        self.effort_limit = constant(scene.effort_limit)
+        self.stiffness, self.damping = constant(scene.stiffness), constant(scene.damping)
+        self.gait_offsets = constant(scene.description.gait or [0.0] * len(scene.feet))
+        self.standing_height = scene.description.height
+        self._joint_qpos = constant(scene.qpos_address, torch.int64)
+        self._joint_dofs = constant(scene.dof_address, torch.int64)
+        self._down = constant([0.0, 0.0, -1.0])
+        self._feet = {kind: self._sensor_columns(kind, scene.feet) for kind in ("force", "position", "velocity")}
+        self._bodies = {name: scene.sensors[f"contact/{name}"] for name in scene.contact_bodies}
+        self.fell = torch.zeros(self.count, dtype=torch.bool, device=self.device)
+        """Whose episode ends here for a reason other than time. (N,)"""
+        self.drawn: dict[str, Tensor] = {}
+        """What randomisations drew, by name, for terms that tell a critic: (N, ...)."""
+
+    def refresh(self) -> None:
+        """Forget what was computed: the simulation has moved."""
+        for name in _COMPUTED:
+            self.__dict__.pop(name, None)
+
+    def refresh_command(self) -> None:
+        """Forget what was computed from the command: it has changed."""
+        for name in ("is_asked_to_move", "feet_should_stand"):
+            self.__dict__.pop(name, None)
+
+    def _sensor_columns(self, kind: str, feet: tuple[str, ...]) -> Tensor:
+        """Where the three numbers of each foot are; a contact's force stands after whether it was found."""
+        skip = 1 if kind == "force" else 0
+        starts = [self.scene.sensors[f"{kind}/{foot}"].start + skip for foot in feet]
+        columns = [[start + axis for axis in range(3)] for start in starts]
+        return torch.tensor(columns, dtype=torch.int64, device=self.device).view(-1)
+
+    def _of_feet(self, kind: str) -> Tensor:
+        return self.simulation.sensors.index_select(1, self._feet[kind]).view(self.count, -1, 3)
+
+    # ---- the base ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def base_position(self) -> Tensor:
+        """(N, 3) in the world."""
+        return self.simulation.qpos[:, self.scene.base_qpos : self.scene.base_qpos + 3]
+
+    @cached_property
+    def base_quaternion(self) -> Tensor:
+        """(N, 4) w, x, y, z."""
+        return self.simulation.qpos[:, self.scene.base_qpos + 3 : self.scene.base_qpos + 7]
+
+    @cached_property
+    def base_linear_velocity(self) -> Tensor:
+        """(N, 3) in the robot's frame."""
+        world = self.simulation.qvel[:, self.scene.base_dof : self.scene.base_dof + 3]
+        return rotate_inverse(self.base_quaternion, world)
+
+    @cached_property
+    def base_angular_velocity(self) -> Tensor:
+        """(N, 3) in the robot's frame."""
+        return self.simulation.qvel[:, self.scene.base_dof + 3 : self.scene.base_dof + 6]
+
+    @cached_property
+    def gravity(self) -> Tensor:
+        """The direction of gravity in the robot's frame, (N, 3): (0, 0, −1) when upright."""
+        return rotate_inverse(self.base_quaternion, self._down.expand(self.count, 3))
+
+    @cached_property
+    def yaw(self) -> Tensor:
+        """(N,)"""
+        return yaw_of(self.base_quaternion)
+
+    @cached_property
+    def base_height(self) -> Tensor:
+        """Above the ground, (N,)."""
+        return self.base_position[:, 2]
+
+    # ---- joints -----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def joint_position(self) -> Tensor:
+        """(N, J)"""
+        return self.simulation.qpos.index_select(1, self._joint_qpos)
+
+    @cached_property
+    def joint_velocity(self) -> Tensor:
+        """(N, J)"""
+        return self.simulation.qvel.index_select(1, self._joint_dofs)
+
+    @cached_property
+    def joint_acceleration(self) -> Tensor:
+        """Mean over the last step, (N, J)."""
+        return (self.joint_velocity - self.memory.previous_joint_velocity) / self.dt
+
+    @cached_property
+    def base_acceleration(self) -> Tensor:
+        """Linear and angular, mean over the last step, in the robot's frame. (N, 6)"""
+        now = torch.cat([self.base_linear_velocity, self.base_angular_velocity], 1)
+        return (now - self.memory.previous_base_velocity) / self.dt
+
+    @property
+    def torques(self) -> Tensor:
+        """(N, J)"""
+        return self.simulation.torques
+
+    # ---- feet and contacts -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def feet_force(self) -> Tensor:
+        """On each foot, in the world. (N, F, 3)"""
+        return self._of_feet("force")
+
+    @cached_property
+    def feet_position(self) -> Tensor:
+        """In the world. (N, F, 3)"""
+        return self._of_feet("position")
+
+    @cached_property
+    def feet_velocity(self) -> Tensor:
+        """In the world. (N, F, 3)"""
+        return self._of_feet("velocity")
+
+    @cached_property
+    def feet_height(self) -> Tensor:
+        """Above the ground. (N, F)"""
+        return self.feet_position[..., 2]
+
+    @cached_property
+    def feet_in_contact(self) -> Tensor:
+        """(N, F) bool"""
+        return self.feet_force.norm(dim=-1) > CONTACT_FORCE
+
+    def contact_force(self, bodies: tuple[str, ...]) -> Tensor:
+        """The strength of what touches each of these bodies, (N, B)."""
+        columns = [self.simulation.sensors[:, self._bodies[name]][:, 1:].norm(dim=-1) for name in bodies]
+        return torch.stack(columns, 1)
+
+    # ---- what was asked -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def is_asked_to_move(self) -> Tensor:
+        """(N,) bool: a command of exactly zero asks to stand."""
+        return self.memory.command.abs().sum(-1) > 0
+
+    @cached_property
+    def feet_phase(self) -> Tensor:
+        """Where each foot is in its stride, [0, 1): the first half is stance. (N, F)"""
+        return torch.remainder(self.memory.phase[:, None] + self.gait_offsets, 1.0)
+
+    @cached_property
+    def feet_should_stand(self) -> Tensor:
+        """(N, F) bool: by the gait's clock; all of them where the robot is asked to stand."""
+        return (self.feet_phase < 0.5) | ~self.is_asked_to_move[:, None]
+
+
+_COMPUTED = tuple(name for name, value in vars(State).items() if isinstance(value, cached_property))

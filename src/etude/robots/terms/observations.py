@@ -1,0 +1,146 @@
+"""What a network may see of each robot. (N, k)"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from etude.robots.rotations import euler_of
+from etude.robots.state import State
+from etude.robots.terms.table import Table
+
+OBSERVATIONS = Table("observation term")
+
+
+@OBSERVATIONS.add
+def base_height(state: State) -> Tensor:
+    """h: the base above the ground, m"""
+    return state.base_height[:, None]
+
+
+@OBSERVATIONS.add
+def base_linear_velocity(state: State) -> Tensor:
+    """v: of the base, in its own frame, m/s"""
+    return state.base_linear_velocity
+
+
+@OBSERVATIONS.add
+def base_angular_velocity(state: State) -> Tensor:
+    """ω: of the base, in its own frame, rad/s (a gyroscope)"""
+    return state.base_angular_velocity
+
+
+@OBSERVATIONS.add
+def gravity(state: State) -> Tensor:
+    """g: the direction of gravity in the base's frame; (0, 0, −1) when upright"""
+    return state.gravity
+
+
+@OBSERVATIONS.add
+def base_euler(state: State) -> Tensor:
+    """Roll, pitch and yaw of the base, rad"""
+    return euler_of(state.base_quaternion)
+
+
+@OBSERVATIONS.add
+def joint_position(state: State) -> Tensor:
+    """q − q₀: joints relative to the default pose, rad"""
+    return state.joint_position - state.default_pose
+
+
+@OBSERVATIONS.add
+def joint_position_absolute(state: State) -> Tensor:
+    """q: joints as they are, rad"""
+    return state.joint_position
+
+
+@OBSERVATIONS.add
+def joint_velocity(state: State) -> Tensor:
+    """q̇: rad/s"""
+    return state.joint_velocity
+
+
+@OBSERVATIONS.add
+def joint_torque(state: State) -> Tensor:
+    """τ: of the motors, N·m"""
+    return state.torques
+
+
+@OBSERVATIONS.add
+def action(state: State) -> Tensor:
+    """a: the last action"""
+    return state.memory.action
+
+
+@OBSERVATIONS.add
+def command(state: State) -> Tensor:
+    """The velocity asked for: forward, sideways, turn"""
+    return state.memory.command
+
+
+@OBSERVATIONS.add
+def gait_phase(state: State) -> Tensor:
+    """sin 2πφ, cos 2πφ: the gait's clock; 0, 0 where the robot is asked to stand"""
+    angle = 2 * torch.pi * state.memory.phase
+    return torch.stack([angle.sin(), angle.cos()], 1) * state.is_asked_to_move[:, None]
+
+
+@OBSERVATIONS.add
+def stance_clock(state: State) -> Tensor:
+    """max(0, sin 2πφᵢ) of each foot: how far into its stance it should be"""
+    return (2 * torch.pi * state.feet_phase).sin().clamp(min=0)
+
+
+@OBSERVATIONS.add
+def swing_clock(state: State) -> Tensor:
+    """max(0, −sin 2πφᵢ) of each foot: how far into its swing it should be"""
+    return (-(2 * torch.pi * state.feet_phase).sin()).clamp(min=0)
+
+
+@OBSERVATIONS.add
+def feet_contact(state: State) -> Tensor:
+    """1 for each foot that stands"""
+    return state.feet_in_contact.float()
+
+
+@OBSERVATIONS.add
+def feet_should_stand(state: State) -> Tensor:
+    """1 for each foot that should stand by the gait's clock"""
+    return state.feet_should_stand.float()
+
+
+@OBSERVATIONS.add
+def feet_force(state: State) -> Tensor:
+    """Force on each foot, in the world, N"""
+    return state.feet_force.flatten(1)
+
+
+@OBSERVATIONS.add
+def feet_height(state: State) -> Tensor:
+    """Each foot above the ground, m"""
+    return state.feet_height
+
+
+@OBSERVATIONS.add
+def feet_position(state: State) -> Tensor:
+    """Each foot relative to the base, along the world's axes, m"""
+    return (state.feet_position - state.base_position[:, None]).flatten(1)
+
+
+@OBSERVATIONS.add
+def feet_air_time(state: State) -> Tensor:
+    """Seconds since each foot left the ground"""
+    return state.memory.air_time
+
+
+@OBSERVATIONS.add
+def last_push(state: State) -> Tensor:
+    """The last push: linear and angular velocity, m/s and rad/s"""
+    return state.memory.push
+
+
+@OBSERVATIONS.add
+def randomized(state: State, name: str = "floor_friction") -> Tensor:
+    """What a randomisation drew for this robot, by its name"""
+    value = state.drawn.get(name)
+    return torch.zeros(state.count, 1, device=state.device) if value is None else value.float().view(state.count, -1)

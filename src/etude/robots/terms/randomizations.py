@@ -1,0 +1,333 @@
+"""What differs between robots, and between the episodes of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from etude.config.constraints import NonNegativeFloat
+from etude.config.robots import Range
+from etude.config.validate import Validator
+from etude.errors import UserError, did_you_mean
+from etude.robots.scene import FLOOR
+from etude.robots.simulation import Simulation
+from etude.robots.state import State
+
+RANDOMIZATIONS: dict[str, type[Randomization]] = {}
+Kind = TypeVar("Kind", bound="Randomization")
+
+
+def offer(cls: type[Kind]) -> type[Kind]:
+    """Decorate a randomisation to offer it under the snake-case form of its name."""
+    name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in cls.__name__).lstrip("_")
+    RANDOMIZATIONS[name] = cls
+    cls.name = name
+    return cls
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A range to draw from, uniformly."""
+
+    range: Range = (1.0, 1.0)
+
+
+class Randomization:
+    """Draws for every robot at the start of a run, and for those that begin an episode."""
+
+    Options: ClassVar[type] = Spread
+    name: ClassVar[str] = ""
+    at_reset: ClassVar[bool] = True
+    """Whether each episode draws anew; what changes masses does not, because all that derives from them would follow."""
+
+    def __init__(self, options: Any, state: State, generator: Generator) -> None:
+        self.options, self.state, self.generator = options, state, generator
+        self.simulation: Simulation = state.simulation
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Ask the simulation for the fields to change."""
+
+    def draw(self, width: int = 1) -> Tensor:
+        """Return numbers from the range for every robot, (N, width)."""
+        low, high = self.options.range
+        u = torch.rand((self.state.count, width), generator=self.generator, device=self.state.device)
+        return low + (high - low) * u
+
+    def start(self) -> None:
+        """Draw for all robots when a run begins."""
+        self.reset(torch.ones(self.state.count, dtype=torch.bool, device=self.state.device))
+
+    def reset(self, which: Tensor) -> None:
+        """Draw for the robots `which`, (N,) bool."""
+        drawn = self.draw(self.width())
+        before = self.state.drawn.get(self.name)
+        value = drawn if before is None else torch.where(which[:, None], drawn, before)
+        self.state.drawn[self.name] = value
+        self.apply(value)
+
+    def width(self) -> int:
+        """How many numbers each robot has."""
+        return 1
+
+    def apply(self, value: Tensor) -> None:
+        """Make the drawn values (N, width) take effect."""
+
+    def step(self) -> None:
+        """What happens amid an episode."""
+
+
+class _Fields(Randomization):
+    """Changes model fields from their nominal values."""
+
+    fields: ClassVar[tuple[str, ...]] = ()
+
+    def prepare(self) -> None:
+        """Remember the nominal values."""
+        self.nominal = {name: self.simulation.model_field(name).clone() for name in self.fields}
+
+    def write(self, name: str, value: Tensor) -> None:
+        """Write a field in its own precision."""
+        self.simulation.write_field(name, value.to(self.nominal[name].dtype))
+
+
+@offer
+class FloorFriction(_Fields):
+    """Sliding friction of the ground"""
+
+    fields = ("geom_friction",)
+
+    def apply(self, value: Tensor) -> None:
+        """The ground's friction is the one that counts."""
+        friction = self.nominal["geom_friction"].clone()
+        friction[:, self.simulation.scene.model.geom(FLOOR).id, 0] = value[:, 0].to(friction.dtype)
+        self.write("geom_friction", friction)
+
+
+@offer
+class Restitution(_Fields):
+    """How much of its speed a foot keeps when it hits the ground"""
+
+    fields = ("geom_solref",)
+
+    def apply(self, value: Tensor) -> None:
+        """A damping ratio ζ gives back exp(−πζ / √(1 − ζ²)) of the speed."""
+        log = value[:, 0].clamp(1e-3, 0.99).log()
+        ratio = -log / (torch.pi**2 + log.square()).sqrt()
+        solref = self.nominal["geom_solref"].clone()
+        solref[:, self.simulation.scene.model.geom(FLOOR).id, 1] = ratio.to(solref.dtype)
+        self.write("geom_solref", solref)
+
+
+class _Masses(_Fields):
+    """Changes what the simulator derives constants from: once, when a run begins."""
+
+    at_reset = False
+    fields = ("body_mass", "body_inertia")
+
+    def scale(self, bodies: Any, factor: Tensor) -> None:
+        """Multiply masses and, with them, inertias."""
+        mass, inertia = self.simulation.model_field("body_mass"), self.simulation.model_field("body_inertia")
+        mass[:, bodies] *= factor.to(mass.dtype)
+        inertia[:, bodies] *= factor.to(inertia.dtype)[..., None]
+        self.write("body_mass", mass)
+        self.write("body_inertia", inertia)
+        self.simulation.update_constants()
+
+
+@offer
+class BaseMass(_Masses):
+    """Kilograms added to the base; its inertia grows in proportion"""
+
+    def apply(self, value: Tensor) -> None:
+        """Add to the nominal mass."""
+        base = [self.simulation.scene.base_body]
+        nominal = self.nominal["body_mass"][:, base]
+        self.scale(base, (nominal + value.to(nominal.dtype)).clamp(min=0.1) / nominal)
+
+
+@offer
+class LinkMass(_Masses):
+    """Factor of the mass of every other body"""
+
+    def _links(self) -> list[int]:
+        model = self.simulation.scene.model
+        return [i for i in range(1, model.nbody) if i != self.simulation.scene.base_body and model.body_mass[i] > 0]
+
+    def width(self) -> int:
+        """One for each body."""
+        return len(self._links())
+
+    def apply(self, value: Tensor) -> None:
+        """Multiply."""
+        self.scale(self._links(), value)
+
+
+@offer
+class BaseCom(_Fields):
+    """Metres by which the base's centre of mass is off, along each axis"""
+
+    at_reset = False
+    fields = ("body_ipos",)
+
+    def width(self) -> int:
+        """Three axes."""
+        return 3
+
+    def apply(self, value: Tensor) -> None:
+        """Add to the nominal centre."""
+        centre = self.nominal["body_ipos"].clone()
+        centre[:, self.simulation.scene.base_body] += value.to(centre.dtype)
+        self.write("body_ipos", centre)
+        self.simulation.update_constants()
+
+
+class _PerJoint(_Fields):
+    def width(self) -> int:
+        """One for each joint."""
+        return len(self.simulation.scene.joints)
+
+
+class _Gains(_PerJoint):
+    """Motors' gains: torque = gain · target + bias · (1, position, velocity)."""
+
+    fields = ("actuator_gainprm", "actuator_biasprm")
+
+    def apply(self, value: Tensor) -> None:
+        """All motors of a kind are written from what every such randomisation drew."""
+        ones = torch.ones_like(value)
+        stiffness, damping, torque = (self.state.drawn.get(name, ones) for name in ("stiffness", "damping", "torque"))
+        gain, bias = self.nominal["actuator_gainprm"].clone(), self.nominal["actuator_biasprm"].clone()
+        gain[..., 0] *= (stiffness * torque).to(gain.dtype)
+        bias[..., 1] *= (stiffness * torque).to(bias.dtype)
+        bias[..., 2] *= (damping * torque).to(bias.dtype)
+        self.write("actuator_gainprm", gain)
+        self.write("actuator_biasprm", bias)
+
+
+@offer
+class Stiffness(_Gains):
+    """Factor of each motor's stiffness"""
+
+
+@offer
+class Damping(_Gains):
+    """Factor of each motor's damping"""
+
+
+@offer
+class Torque(_Gains):
+    """Factor of each motor's torque"""
+
+
+@offer
+class MotorOffset(Randomization):
+    """Radians by which each motor's idea of its position is off"""
+
+    def width(self) -> int:
+        """One for each joint."""
+        return len(self.simulation.scene.joints)
+
+
+@offer
+class JointFriction(_PerJoint):
+    """Coulomb friction added to each joint, N·m"""
+
+    fields = ("dof_frictionloss",)
+
+    def apply(self, value: Tensor) -> None:
+        """Add to the nominal friction."""
+        loss = self.nominal["dof_frictionloss"].clone()
+        loss[:, self._dofs] += value.to(loss.dtype)
+        self.write("dof_frictionloss", loss.clamp(min=0))
+
+    @property
+    def _dofs(self) -> np.ndarray:
+        return self.simulation.scene.dof_address
+
+
+@offer
+class JointDamping(JointFriction):
+    """Viscous friction added to each joint, N·m·s/rad"""
+
+    fields = ("dof_damping",)
+
+    def apply(self, value: Tensor) -> None:
+        """Add to the nominal damping."""
+        damping = self.nominal["dof_damping"].clone()
+        damping[:, self._dofs] += value.to(damping.dtype)
+        self.write("dof_damping", damping.clamp(min=0))
+
+
+@offer
+class Armature(JointFriction):
+    """Factor of each rotor's inertia"""
+
+    at_reset = False
+    fields = ("dof_armature",)
+
+    def apply(self, value: Tensor) -> None:
+        """Multiply."""
+        armature = self.nominal["dof_armature"].clone()
+        armature[:, self._dofs] *= value.to(armature.dtype)
+        self.write("dof_armature", armature)
+        self.simulation.update_constants()
+
+
+@dataclass(frozen=True)
+class PushOptions:
+    """How often and how hard."""
+
+    every_s: Range = (5.0, 10.0)
+    linear: NonNegativeFloat = 0.5
+    """m/s to either side, in x and y."""
+    angular: NonNegativeFloat = 0.5
+    """rad/s about every axis."""
+
+
+@offer
+class Push(Randomization):
+    """A push: a change of the base's velocity, every so many seconds"""
+
+    Options = PushOptions
+
+    def draw(self, width: int = 1) -> Tensor:
+        """Return seconds until the next push, (N, 1)."""
+        low, high = self.options.every_s
+        u = torch.rand((self.state.count, width), generator=self.generator, device=self.state.device)
+        return low + (high - low) * u
+
+    def step(self) -> None:
+        """Count down; push those whose time has come."""
+        left = self.state.drawn[self.name].sub_(self.state.dt)
+        due = left[:, 0] <= 0
+        again, count = self.draw(), self.state.count
+        u = torch.rand((count, 5), generator=self.generator, device=self.state.device) * 2 - 1
+        size = u.new_tensor([self.options.linear] * 2 + [self.options.angular] * 3)
+        kick = torch.where(due[:, None], u * size, 0.0)
+        memory = self.state.memory
+        pushed = torch.cat([kick[:, :2], torch.zeros_like(kick[:, :1]), kick[:, 2:]], 1)
+        memory.push.copy_(torch.where(due[:, None], pushed, memory.push))
+        velocity = torch.zeros_like(self.simulation.qvel)
+        first = self.simulation.scene.base_dof
+        velocity[:, first : first + 6] = pushed
+        self.simulation.push(velocity)
+        left.copy_(torch.where(due[:, None], again, left))
+
+
+def build_randomizations(config: dict[str, Any], state: State, generator: Generator) -> list[Randomization]:
+    """Return the randomisations that a task names; null takes one out."""
+    where, built = "environment.robot.randomization", []
+    for name, options in config.items():
+        if options is None:
+            continue
+        if name not in RANDOMIZATIONS:
+            near = did_you_mean(name, RANDOMIZATIONS) or f" (there are {', '.join(sorted(RANDOMIZATIONS))})"
+            raise UserError(f"{where}.{name}: unknown randomisation{near}")
+        cls = RANDOMIZATIONS[name]
+        built.append(cls(Validator().build(cls.Options, options, f"{where}.{name}"), state, generator))
+    return built

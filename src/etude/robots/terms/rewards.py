@@ -1,0 +1,287 @@
+"""What is good or bad about a step. (N,) each, before its weight."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from etude.robots.state import State
+from etude.robots.terms.table import Table
+
+REWARDS = Table("reward term")
+
+
+def _exponential(error: Tensor, width: float) -> Tensor:
+    """exp(−error / width²): 1 where there is no error."""
+    return torch.exp(-error / width**2)
+
+
+def _total(value: Tensor) -> Tensor:
+    return value.square().sum(-1)
+
+
+# ---- the command ---------------------------------------------------------------------------------------------------------
+
+
+@REWARDS.add
+def track_linear_velocity(state: State, width: float = 0.5) -> Tensor:
+    """exp(−|v_xy − command|² / width²)"""
+    return _exponential(_total(state.memory.command[:, :2] - state.base_linear_velocity[:, :2]), width)
+
+
+@REWARDS.add
+def track_turn(state: State, width: float = 0.5) -> Tensor:
+    """exp(−(ω_z − command)² / width²)"""
+    return _exponential((state.memory.command[:, 2] - state.base_angular_velocity[:, 2]).square(), width)
+
+
+@REWARDS.add
+def track_hard(state: State, slope: float = 0.2) -> Tensor:
+    """mean of exp(−10 e) over v_xy and ω_z, less slope · (|e_xy| + |e_ω|)"""
+    linear = (state.memory.command[:, :2] - state.base_linear_velocity[:, :2]).norm(dim=-1)
+    turn = (state.memory.command[:, 2] - state.base_angular_velocity[:, 2]).abs()
+    return (torch.exp(-10 * linear) + torch.exp(-10 * turn)) / 2 - slope * (linear + turn)
+
+
+@REWARDS.add
+def velocity_mismatch(state: State) -> Tensor:
+    """(exp(−10 v_z²) + exp(−5 |ω_xy|)) / 2: no motion that was not asked for"""
+    vertical = torch.exp(-10 * state.base_linear_velocity[:, 2].square())
+    return (vertical + torch.exp(-5 * state.base_angular_velocity[:, :2].norm(dim=-1))) / 2
+
+
+@REWARDS.add
+def low_speed(state: State) -> Tensor:
+    """−1 below half the speed asked for, −2 the wrong way, 1.2 within 20% above and half below, while asked to move"""
+    speed, asked = state.base_linear_velocity[:, 0], state.memory.command[:, 0]
+    value = torch.where(speed.abs() < 0.5 * asked.abs(), -1.0, 0.0)
+    value = torch.where((speed.abs() >= 0.5 * asked.abs()) & (speed.abs() <= 1.2 * asked.abs()), 1.2, value)
+    value = torch.where(speed.sign() != asked.sign(), -2.0, value)
+    return value * (asked.abs() > 0.1)
+
+
+@REWARDS.add
+def stand_still(state: State) -> Tensor:
+    """Σ|q − q₀| while asked to stand"""
+    return (state.joint_position - state.default_pose).abs().sum(-1) * ~state.is_asked_to_move
+
+
+@REWARDS.add
+def stand_velocity(state: State) -> Tensor:
+    """|v_xy|² + ω_z² while asked to stand"""
+    motion = _total(state.base_linear_velocity[:, :2]) + state.base_angular_velocity[:, 2].square()
+    return motion * ~state.is_asked_to_move
+
+
+# ---- the base ------------------------------------------------------------------------------------------------------------
+
+
+@REWARDS.add
+def vertical_velocity(state: State) -> Tensor:
+    """v_z²"""
+    return state.base_linear_velocity[:, 2].square()
+
+
+@REWARDS.add
+def tilt_velocity(state: State) -> Tensor:
+    """|ω_xy|²"""
+    return _total(state.base_angular_velocity[:, :2])
+
+
+@REWARDS.add
+def orientation(state: State) -> Tensor:
+    """|g_xy|²: 0 when upright"""
+    return _total(state.gravity[:, :2])
+
+
+@REWARDS.add
+def upright(state: State, width: float = 0.45) -> Tensor:
+    """exp(−|g_xy|² / width²)"""
+    return _exponential(_total(state.gravity[:, :2]), width)
+
+
+@REWARDS.add
+def height(state: State, target: float | None = None) -> Tensor:
+    """(h − target)²; the robot's standing height by default"""
+    return (state.base_height - (state.standing_height if target is None else target)).square()
+
+
+@REWARDS.add
+def base_acceleration(state: State) -> Tensor:
+    """exp(−3 |v̇, ω̇| / 100): smooth motion of the base"""
+    return torch.exp(-0.03 * state.base_acceleration.norm(dim=-1))
+
+
+# ---- joints and motors ---------------------------------------------------------------------------------------------------
+
+
+@REWARDS.add
+def torques(state: State) -> Tensor:
+    """|τ|²"""
+    return _total(state.torques)
+
+
+@REWARDS.add
+def energy(state: State) -> Tensor:
+    """Σ|τ q̇|, W"""
+    return (state.torques * state.joint_velocity).abs().sum(-1)
+
+
+@REWARDS.add
+def joint_velocity(state: State) -> Tensor:
+    """|q̇|²"""
+    return _total(state.joint_velocity)
+
+
+@REWARDS.add
+def joint_acceleration(state: State) -> Tensor:
+    """|q̈|², mean over the step"""
+    return _total(state.joint_acceleration)
+
+
+@REWARDS.add
+def joint_limits(state: State, share: float = 0.9) -> Tensor:
+    """Σ radians beyond the middle `share` of each joint's range"""
+    low, high = state.position_limits.unbind(-1)
+    middle, half = (low + high) / 2, (high - low) / 2 * share
+    beyond = ((state.joint_position - middle).abs() - half).clamp(min=0)
+    return torch.where(half.isfinite(), beyond, 0.0).sum(-1)
+
+
+@REWARDS.add
+def joint_velocity_limits(state: State, limit: float = 20.0) -> Tensor:
+    """Σ (|q̇| − limit) where it is above, at most 1 each"""
+    return (state.joint_velocity.abs() - limit).clamp(0, 1).sum(-1)
+
+
+@REWARDS.add
+def torque_limits(state: State, share: float = 0.9) -> Tensor:
+    """Σ N·m beyond the `share` of what each motor can do"""
+    beyond = (state.torques.abs() - share * state.effort_limit).clamp(min=0)
+    return torch.where(state.effort_limit.isfinite(), beyond, 0.0).sum(-1)
+
+
+@REWARDS.add
+def pose(state: State, width: float = 0.5) -> Tensor:
+    """exp(−mean (q − q₀)² / width²)"""
+    return _exponential((state.joint_position - state.default_pose).square().mean(-1), width)
+
+
+@REWARDS.add
+def pose_deviation(state: State) -> Tensor:
+    """|q − q₀|²"""
+    return _total(state.joint_position - state.default_pose)
+
+
+# ---- actions -------------------------------------------------------------------------------------------------------------
+
+
+@REWARDS.add
+def action_rate(state: State) -> Tensor:
+    """|a − a′|²"""
+    return _total(state.memory.action - state.memory.previous_action)
+
+
+@REWARDS.add
+def action_smoothness(state: State) -> Tensor:
+    """|a − 2a′ + a″|² + |a − a′|² + 0.05 Σ|a|"""
+    memory = state.memory
+    rate = _total(memory.action - memory.previous_action)
+    bend = _total(memory.action - 2 * memory.previous_action + memory.action_before)
+    return bend + rate + 0.05 * memory.action.abs().sum(-1)
+
+
+# ---- feet ----------------------------------------------------------------------------------------------------------------
+
+
+@REWARDS.add
+def gait(state: State, swing_height: float = 0.08, slip_width: float = 0.25) -> Tensor:
+    """Mean over feet; in stance contact · exp(−|v_xy|² / slip_width²), in swing (no contact) · min(1, height / swing_height)"""
+    contact = state.feet_in_contact.float()
+    slip = _exponential(_total(state.feet_velocity[..., :2]), slip_width)
+    lift = (state.feet_height / swing_height).clamp(0, 1)
+    return torch.where(state.feet_should_stand, contact * slip, (1 - contact) * lift).mean(-1)
+
+
+@REWARDS.add
+def feet_contact_number(state: State) -> Tensor:
+    """Mean over feet of 1 where contact is as the gait's clock says, −0.3 where not"""
+    agrees = state.feet_in_contact == state.feet_should_stand
+    return torch.where(agrees, 1.0, -0.3).mean(-1)
+
+
+@REWARDS.add
+def feet_air_time(state: State, target: float = 0.5) -> Tensor:
+    """Σ (t_air − target) at each touch-down, while asked to move"""
+    memory = state.memory
+    return ((memory.last_air_time - target) * memory.landed).sum(-1) * state.is_asked_to_move
+
+
+@REWARDS.add
+def single_stance(state: State, longest: float = 0.4) -> Tensor:
+    """Seconds for which exactly one foot has stood (or swung), at most `longest`, while asked to move"""
+    memory = state.memory
+    one = memory.standing.sum(-1) == 1
+    lasted = torch.where(memory.standing, memory.contact_time, memory.air_time).amin(-1)
+    return lasted.clamp(max=longest) * one * state.is_asked_to_move
+
+
+@REWARDS.add
+def feet_slip(state: State) -> Tensor:
+    """Σ |v_xy|² of feet that stand"""
+    return (_total(state.feet_velocity[..., :2]) * state.feet_in_contact).sum(-1)
+
+
+@REWARDS.add
+def feet_clearance(state: State, target: float = 0.08) -> Tensor:
+    """Σ |height − target| · |v_xy| of feet"""
+    return ((state.feet_height - target).abs() * state.feet_velocity[..., :2].norm(dim=-1)).sum(-1)
+
+
+@REWARDS.add
+def swing_height(state: State, target: float = 0.08) -> Tensor:
+    """Σ (peak / target − 1)² at each touch-down, while asked to move"""
+    memory = state.memory
+    return ((memory.last_peak_height / target - 1).square() * memory.landed).sum(-1) * state.is_asked_to_move
+
+
+@REWARDS.add
+def feet_stumble(state: State) -> Tensor:
+    """1 if a foot meets a wall: |F_xy| > 5 |F_z|"""
+    force = state.feet_force
+    return (force[..., :2].norm(dim=-1) > 5 * force[..., 2].abs()).any(-1).float()
+
+
+@REWARDS.add
+def feet_impact(state: State, limit: float = 150.0) -> Tensor:
+    """Σ newtons beyond the limit, at most 400 each foot"""
+    return (state.feet_force.norm(dim=-1) - limit).clamp(0, 400).sum(-1)
+
+
+@REWARDS.add
+def feet_distance(state: State, low: float = 0.15, high: float = 0.5) -> Tensor:
+    """For two feet: (exp(−100 |d − low|₋) + exp(−100 |d − high|₊)) / 2 of their horizontal distance"""
+    distance = (state.feet_position[:, 0, :2] - state.feet_position[:, 1, :2]).norm(dim=-1)
+    near, far = (distance - low).clamp(-0.5, 0), (distance - high).clamp(0, 0.5)
+    return (torch.exp(-100 * near.abs()) + torch.exp(-100 * far.abs())) / 2
+
+
+# ---- the rest ------------------------------------------------------------------------------------------------------------
+
+
+@REWARDS.add
+def collisions(state: State, bodies: tuple[str, ...] = (), force: float = 1.0) -> Tensor:
+    """How many of these bodies touch something with more than `force`, N"""
+    return (state.contact_force(bodies) > force).float().sum(-1)
+
+
+@REWARDS.add
+def alive(state: State) -> Tensor:
+    """1"""
+    return torch.ones(state.count, device=state.device)
+
+
+@REWARDS.add
+def termination(state: State) -> Tensor:
+    """1 where the episode ends by a fall; a time limit is none"""
+    return state.fell.float()

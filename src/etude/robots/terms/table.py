@@ -1,0 +1,53 @@
+"""Terms by name: what a config may choose from, and what each choice accepts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from etude.errors import UserError, did_you_mean
+from etude.robots.state import State
+
+Term = Callable[..., Tensor]
+
+
+class Table:
+    """The terms of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.terms: dict[str, Term] = {}
+
+    def add(self, term: Term) -> Term:
+        """Decorate a function of a state to offer it under its own name; its docstring is its formula."""
+        self.terms[term.__name__] = term
+        return term
+
+    def find(self, name: str, where: str) -> Term:
+        """Return a term; an unknown name is an error that lists what there is."""
+        if name not in self.terms:
+            near = did_you_mean(name, self.terms) or f" (there are {', '.join(sorted(self.terms))})"
+            raise UserError(f"{where}.{name}: unknown {self.kind}{near}")
+        return self.terms[name]
+
+    def bind(self, name: str, options: Mapping[str, Any], where: str) -> Callable[[State], Tensor]:
+        """Return the term with its options fixed; an option that it does not have is an error."""
+        term = self.find(name, where)
+        known = [key for key in inspect.signature(term).parameters if key != "state"]
+        for key in options:
+            if key not in known:
+                near = did_you_mean(key, known) or f" (known: {', '.join(known) or 'none'})"
+                raise UserError(f"{where}.{name}.{key}: unknown option{near}")
+        fixed = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+
+        def bound(state: State) -> Tensor:
+            return term(state, **fixed)
+
+        return bound
+
+    def describe(self) -> dict[str, str]:
+        """Return each term with its formula."""
+        return {name: " ".join((term.__doc__ or "").split()) for name, term in sorted(self.terms.items())}

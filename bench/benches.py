@@ -62,6 +62,7 @@ _WORKERS = Side("etude-workers", "Etude, 2 workers", "etude_stepping", {"environ
 _SYNC = Side("sync", "Gymnasium SyncVectorEnv", "gymnasium_stepping", {"is_async": False})
 _ASYNC = Side("async", "Gymnasium AsyncVectorEnv", "gymnasium_stepping", {"is_async": True})
 _BARE = Side("bare", "its own package, one after the other", "bare_stepping")
+_ALE = Side("ale", "ALE's AtariVectorEnv", "ale_stepping", threads="all")
 _ENVPOOL = Side("envpool", "EnvPool", "envpool_stepping", peers=True, threads="all")
 _PHYSICS = Side("mujoco-batch", "mujoco.batch alone (a ceiling)", "mujoco_batch_stepping", threads="all")
 
@@ -106,6 +107,13 @@ BENCHES = (
     *_family("dmc-cheetah", tasks.STEP_DMC_CHEETAH, replace(_NATIVE, threads="one"), _GYMNASIUM),
     *_family("dmc-cartpole", tasks.STEP_DMC_CARTPOLE, replace(_NATIVE, threads="one"), _GYMNASIUM),
     *_family("minigrid", tasks.STEP_MINIGRID, _GYMNASIUM),
+    Bench(
+        "atari-pong",
+        "envs",
+        "env steps/s",
+        tasks.STEP_PONG,
+        (replace(_NATIVE, name="etude", label="Etude"), replace(_GYMNASIUM, name="etude-exact", label="Etude, exact"), _ALE),
+    ),
     _collect("collect-cartpole", tasks.COLLECT_CARTPOLE),
     _collect("collect-halfcheetah", tasks.COLLECT_HALFCHEETAH),
     Bench(

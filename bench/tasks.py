@@ -169,6 +169,7 @@ STEP_HALFCHEETAH = SteppingTask("HalfCheetah-v5", num_envs=64, frame_skip=5)
 STEP_DMC_CHEETAH = SteppingTask("dmc/cheetah-run", num_envs=8)
 STEP_DMC_CARTPOLE = SteppingTask("dmc/cartpole-balance", num_envs=8)
 STEP_MINIGRID = SteppingTask("MiniGrid-DoorKey-5x5-v0", num_envs=8)
+STEP_PONG = SteppingTask("ALE/Pong-v5", num_envs=8, warmup_steps=50)
 LOADERS = LoaderTask()
 
 

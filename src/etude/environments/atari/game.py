@@ -1,7 +1,8 @@
 """One Atari game on an emulator of its own, whose state can be captured at any time.
 
 Seeds, idle frames, sticky actions, pooling, resizing and stacking are those of ALE's vector class to the last bit, odd corners
-included: when a game ends in the middle of a step, the frames of the step before are shown once more.
+included: when a game ends in the middle of a step, the frames of the step before are shown once more. Four games draw random
+numbers of ALE's while they begin; there, other actions stick than in the vector class.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from etude.errors import UserError
 _NOOP, _FIRE = 0, 1
 _FRAMES_PER_SECOND = 60
 # Games whose states ALE 0.12.1 does not restore exactly: https://github.com/Farama-Foundation/Arcade-Learning-Environment/pull/732
-_NOT_RESTORED = ("qbert", "tetris", "pitfall2", "miniature_golf")
+_NOT_RESTORED = ("qbert", "tetris", "tic_tac_toe_3d", "pitfall2", "miniature_golf")
+# Games that draw from the emulator's own generator while they begin.
+_DRAW_AT_RESET = ("adventure", "berzerk", "double_dunk", "video_cube")
 
 
 class AtariGame(gymnasium.Env[Any, Any]):
@@ -153,8 +156,8 @@ class AtariGame(gymnasium.Env[Any, Any]):
         """Forget all games so far."""
         self._idle.seed(seed)
         self._sticky.seed(seed)
-        if self.settings.game in (*_NOT_RESTORED, "adventure"):
-            self._ale.setInt("random_seed", seed)  # Adventure draws from the emulator's own generator
+        if self.settings.game in (*_NOT_RESTORED, *_DRAW_AT_RESET):
+            self._ale.setInt("random_seed", seed)
             self._load()
         else:
             self._ale.restoreState(self._fresh)  # a hundred times faster

@@ -29,6 +29,7 @@ class TransformedVector(VectorEnvironment):
         self.single_observation_space, self.single_action_space = inner.single_observation_space, inner.single_action_space
         for transform in self._transforms[-1:]:
             self.single_observation_space, self.single_action_space = transform.observation_space, transform.action_space
+        self._on_host = self.device.type == "cpu"
         self._all = torch.arange(self.num_envs, device=self.device)
         if inner.compute_reward is not None and self._keeps_goals():
             self.compute_reward = self._relabelled(inner.compute_reward)
@@ -58,15 +59,25 @@ class TransformedVector(VectorEnvironment):
         for transform in self._inwards:
             action = transform.action(action)
         step = self._inner.step(action)
-        raw, ended = step.reward, None
+        raw = step.reward
+        step = self._outwards(step)
+        if step.reward is not raw:
+            step = step._replace(info={RAW_REWARD: raw, **step.info})
+        return step
+
+    def _outwards(self, step: Step) -> Step:
+        ended = None
         if step.final_observation is not step.observation:
-            ended = (step.terminated | step.truncated).nonzero().squeeze(1)
+            ended = step.terminated | step.truncated
+            if not self._on_host:
+                for transform in self._transforms:
+                    step = transform.step_on_device(step, ended, self._all)
+                return step
+            ended = ended.nonzero().squeeze(1)
             if not len(ended):  # what it shows is the same, in two places
                 step, ended = step._replace(final_observation=step.observation), None
         for transform in self._transforms:
             step = transform.step(step, ended)
-        if step.reward is not raw:
-            step = step._replace(info={RAW_REWARD: raw, **step.info})
         return step
 
     def render(self) -> Any:

@@ -71,7 +71,7 @@ class Noise(PartTransform):
 
     def begin_part(self, value: Tensor, rows: Tensor) -> Tensor:
         """Err in these copies."""
-        return self._err(value, rows.cpu().numpy())
+        return self._err(value, self._all if len(rows) == self.num_envs else rows.cpu().numpy())
 
     def observe_part(self, value: Tensor) -> Tensor:
         """Err in all copies."""

@@ -30,7 +30,8 @@ class Transform:
 
     remembers: ClassVar[tuple[str, ...]] = ()
     """The attributes that are state: tensors, dicts of them, or plain data with NumPy arrays and generators. Tensors are
-    replaced, never written into: whoever was given one may still hold it."""
+    replaced, never written into: whoever was given one may still hold it. If `begin` changes them they have a row for each
+    copy."""
 
     observation_space: gymnasium.Space[Any]
     """What the learner sees; in `prepare`, at first what the task shows."""
@@ -92,6 +93,24 @@ class Transform:
         if self._hears_of_ends:
             first = self.begin(_take(seen, ended), ended)
             seen = _put(seen, led_to, final, ended, first)
+        return step._replace(observation=seen, reward=reward, final_observation=final)
+
+    def step_on_device(self, step: Step, ended: Tensor, everyone: Tensor) -> Step:
+        """The same without asking a device which copies `ended` (N,): all begin anew, and those that did not end forget it.
+
+        `everyone` are the copies (N,). An accelerator that is never asked need never wait.
+        """
+        led_to, reward, seen = step.final_observation, step.reward, step.observation
+        final = self.observe(led_to) if self._changes_view else led_to
+        if self._changes_reward:
+            reward = self.reward(reward, led_to, step.terminated)
+        if self._hears_of_ends:
+            before = {name: getattr(self, name) for name in self.remembers}
+            first = self.begin(seen, everyone)
+            for name, value in before.items():
+                if _is_tensors(value):
+                    setattr(self, name, _choose(ended, getattr(self, name), value))
+            seen = seen if final is led_to else _choose(ended, first, final)
         return step._replace(observation=seen, reward=reward, final_observation=final)
 
     def state_dict(self) -> dict[str, Any]:
@@ -188,6 +207,19 @@ def _take(observation: Observation, rows: Tensor) -> Observation:
     if isinstance(observation, dict):
         return {key: value[rows] for key, value in observation.items()}
     return observation[rows]
+
+
+def _choose(which: Tensor, one: Observation, other: Observation) -> Observation:
+    """Return rows of `one` where `which` (N,), of `other` elsewhere."""
+    if isinstance(one, dict):
+        assert isinstance(other, dict)
+        return {key: value if value is other[key] else _choose_rows(which, value, other[key]) for key, value in one.items()}
+    assert not isinstance(other, dict)
+    return one if one is other else _choose_rows(which, one, other)
+
+
+def _choose_rows(which: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    return torch.where(which.view(-1, *[1] * (one.ndim - 1)), one, other)
 
 
 def _put(after: Observation, led_to: Observation, final: Observation, rows: Tensor, first: Observation) -> Observation:

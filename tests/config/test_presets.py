@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import gymnasium
@@ -35,7 +36,7 @@ def test_every_preset_tells_the_truth_about_its_environment(name: str) -> None:
     actions, observations = environment.single_action_space, environment.single_observation_space
     assert len(config.spec.action_labels) == int(getattr(actions, "n", 0) or actions.shape[0])  # type: ignore[index] # a box
     parts = leaf_spaces(observations).values()
-    size = sum(1 if hasattr(part, "n") else part.shape[0] for part in parts)  # type: ignore[index]
+    size = sum(1 if hasattr(part, "n") else math.prod(part.shape or ()) for part in parts)
     assert len(config.spec.observation_labels) == (size if size < 100 else 0)  # more than a person reads
     environment.close()
 

@@ -106,9 +106,9 @@ class StateCountBonus(Transform):
             if given is not None and len(given) != self._size:
                 raise UserError(f"{name}={list(given)}: must be {self._size} numbers, one for each of an observation")
             bounds.append(np.asarray(own if given is None else given, np.float32))
-        low, high = (torch.from_numpy(bound).to(self.device) for bound in bounds)
-        if not bool((low < high).all()):
+        if not (bounds[0] < bounds[1]).all():
             raise UserError("low must be below high everywhere")
+        low, high = (torch.from_numpy(bound).to(self.device) for bound in bounds)
         return low, (high - low) / self._config.bins
 
     def reward(self, reward: Tensor, observation: Observation, terminated: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -70,47 +71,34 @@ class Observed(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Go on; the world brings all there is."""
 
     def _space(self, world: Any) -> spaces.Space[Any]:
-        view, cells = world.agent_view_size, (world.width, world.height)
-        whole = spaces.Box(0, 255, (*cells, 3), np.uint8)
-        parts: dict[str, spaces.Space[Any]] = {
-            "image": {"image": spaces.Box(0, 255, (view, view, 3), np.uint8), "full": whole}.get(
-                self.observation, spaces.Box(0, 255, (view * _TILE_PIXELS, view * _TILE_PIXELS, 3), np.uint8)
-            ),
-            "direction": spaces.Discrete(4),
-        }
+        """Return the space of what `_show` returns."""
+        view = world.agent_view_size
+        parts: dict[str, spaces.Space[Any]]
         if self.observation == "flat":
-            flat = spaces.Box(0, 1, (view * view * sum(_KINDS) + 4,), np.float32)
-            if not self.has_mission:
-                return flat
-            parts = {"flat": flat}
-        elif self.observation == "rgb":
-            del parts["direction"]  # the view turns with the agent, and so does its picture
+            parts = {"flat": spaces.Box(0, 1, (view * view * sum(_KINDS) + 4,), np.float32)}
+        elif self.observation == "rgb":  # the view turns with the agent, so its picture needs no direction beside it
+            parts = {"image": _bytes(view * _TILE_PIXELS, view * _TILE_PIXELS)}
+        else:
+            image = _bytes(world.width, world.height) if self.observation == "full" else _bytes(view, view)
+            parts = {"image": image, "direction": spaces.Discrete(4)}
         if self.has_mission:
             parts["mission"] = spaces.MultiDiscrete([len(VOCABULARY) + 1] * self.words)
-        elif len(parts) == 1:
-            return parts["image"]
-        return spaces.Dict(list(parts.items()))
+        return spaces.Dict(list(parts.items())) if len(parts) > 1 else next(iter(parts.values()))
 
     def _show(self, seen: dict[str, Any]) -> Any:
+        """Return the parts that were asked for by name, or the only one."""
         shown: dict[str, Any]
-        if self.observation == "image":
-            shown = {"image": seen["image"], "direction": seen["direction"]}
-        elif self.observation == "flat":
-            flat = one_hot(seen["image"], int(seen["direction"]))
-            if not self.has_mission:
-                return flat
-            shown = {"flat": flat}
-        elif self.observation == "full":
-            shown = {"image": self._whole(), "direction": seen["direction"]}
-        else:
+        if self.observation == "flat":
+            shown = {"flat": one_hot(seen["image"], int(seen["direction"]))}
+        elif self.observation == "rgb":
             world: Any = self.unwrapped
-            picture = world.get_frame(tile_size=_TILE_PIXELS, agent_pov=True)
-            if not self.has_mission:
-                return picture
-            shown = {"image": picture}
+            shown = {"image": world.get_frame(tile_size=_TILE_PIXELS, agent_pov=True)}
+        else:
+            image = self._whole() if self.observation == "full" else seen["image"]
+            shown = {"image": image, "direction": seen["direction"]}
         if self.has_mission:
             shown["mission"] = self._reader.read(seen["mission"])
-        return shown
+        return shown if len(shown) > 1 else next(iter(shown.values()))
 
     def _whole(self) -> np.ndarray:
         """Return the codes of every cell, walls hiding nothing, with the agent where it stands."""
@@ -131,11 +119,10 @@ def one_hot(image: np.ndarray, direction: int) -> np.ndarray:
     return row
 
 
-_OFFSETS: dict[int, np.ndarray] = {}
-
-
+@functools.cache
 def _one_hot_offsets(cells: int) -> np.ndarray:
-    if cells not in _OFFSETS:
-        within = np.cumsum([0, *_KINDS[:-1]])
-        _OFFSETS[cells] = np.arange(cells)[:, None] * sum(_KINDS) + within
-    return _OFFSETS[cells]
+    return np.arange(cells)[:, None] * sum(_KINDS) + np.cumsum([0, *_KINDS[:-1]])
+
+
+def _bytes(width: int, height: int) -> spaces.Box:
+    return spaces.Box(0, 255, (width, height, 3), np.uint8)

@@ -99,7 +99,10 @@ class TransformedVector(VectorEnvironment):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every copy where it was."""
         if len(state.get("transforms", ())) != len(self._transforms):
-            raise ValueError("the saved environment has other wrappers than this one")
+            raise ValueError(
+                "the saved environment has other wrappers than this one; keep environment.wrappers as they were, or begin a new "
+                "run with experiment.init_from"
+            )
         self._inner.load_state_dict(state["environment"])
         self.snapshot = self._inner.snapshot
         for transform, saved in zip(self._transforms, state["transforms"], strict=True):

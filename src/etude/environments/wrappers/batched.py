@@ -100,8 +100,8 @@ class TransformedVector(VectorEnvironment):
         """Continue every copy where it was."""
         if len(state.get("transforms", ())) != len(self._transforms):
             raise ValueError(
-                "the saved environment has other wrappers than this one; keep environment.wrappers as they were, or begin a new "
-                "run with experiment.init_from"
+                "the saved environment has other wrappers than this one; keep environment.wrappers as they were, or begin a "
+                "new run with experiment.init_from"
             )
         self._inner.load_state_dict(state["environment"])
         self.snapshot = self._inner.snapshot

@@ -47,11 +47,15 @@ class VizdoomShaping(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Pay for what changed."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        # A game that ended has no variables any more.
-        now = self._last if terminated and not self._has_variables(info) else self._read(observation, info)
+        # A game that ended has no variables any more, and shows zeros in their place.
+        now = self._last if self._is_over(terminated) and not self._has_variables(info) else self._read(observation, info)
         earned = sum(self._weights[name] * (now[name] - self._last.get(name, now[name])) for name in now)
         self._last = now
         return observation, float(reward) + earned, terminated, truncated, {"raw_reward": float(reward), **info}
+
+    def _is_over(self, terminated: bool) -> bool:
+        game = getattr(self.unwrapped, "game", None)
+        return terminated if game is None else bool(game.is_episode_finished())
 
     def _has_variables(self, info: Mapping[str, Any]) -> bool:
         return info.get("game_variables") is not None or any(name in info for name in self._weights)

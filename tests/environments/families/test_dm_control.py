@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -21,6 +22,7 @@ from etude.environments.make import make_environment
 from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
 
+family_of("dmc/cheetah-run").register()
 # Gains drawn into the model, and a body that falls; all the others take minutes.
 FEW = ("dmc/point_mass-hard", "dmc/walker-stand")
 FEW_OR_ALL = [*FEW, *(pytest.param(name, marks=pytest.mark.slow) for name in IDS if name not in FEW)]
@@ -188,6 +190,21 @@ def test_a_typo_in_an_id_is_told() -> None:
 def test_a_state_of_another_task_is_refused() -> None:
     with pytest.raises(ValueError, match="of another model"):
         SuiteTask("dmc/cheetah-run").load_state_dict(SuiteTask("dmc/walker-stand").state_dict())
+
+
+def test_what_can_not_be_drawn_can_be_trained() -> None:
+    code = (
+        "import os, gymnasium; from etude.environments.families import family_of; family_of('dmc/cheetah-run').register();"
+        "env = gymnasium.make('dmc/cheetah-run', render_mode='rgb_array', disable_env_checker=True); env.reset(seed=1);"
+        "env.step(env.action_space.sample()); print(os.environ.get('MUJOCO_GL')); env.render()"
+    )
+    # What a machine without EGL says too: its platform can't be had.
+    names = {name: value for name, value in os.environ.items() if name not in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**names, "PYOPENGL_PLATFORM": "osmesa"}
+    )
+    assert done.stdout == "None\n", done.stderr
+    assert "No OpenGL rendering backend is available" in done.stderr
 
 
 def test_pixels_are_observed_and_pictures_drawn_without_a_screen() -> None:

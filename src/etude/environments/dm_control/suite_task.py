@@ -23,10 +23,7 @@ _ASSETS = ("tex_", "mesh_", "skin_", "bvh_", "oct_", "text_", "name", "paths")
 
 
 class SuiteTask:
-    """Does what dm_control's own Environment does, bit for bit, but knows no time limit.
-
-    Observations keep the suite's names and order. `observe_into` writes them one after the other into a row.
-    """
+    """Does what dm_control's own Environment does, bit for bit, but knows no time limit."""
 
     def __init__(self, name: str) -> None:
         self._environment = _load(name)

@@ -17,6 +17,7 @@ ALLOWED = {
     "presets": set(),
     "compute": {"compute", "errors"},
     "environments": {"environments", "compute", "config", "errors"},
+    "robots": {"robots", "environments", "compute", "config", "errors"},
     "buffers": {"buffers", "config", "errors", "segments"},
     "components": {"components", "environments", "buffers", "compute", "config", "errors"},
     "workflows": {"workflows", "components", "environments", "buffers", "compute", "config", "errors"},

@@ -73,7 +73,7 @@ def frames_per_second(environment: VectorEnvironment) -> float:
     """Return how many steps make a second of the task's own time; 30 where it does not say."""
     base = environment.base
     if not isinstance(base, GymnasiumVector):
-        return DEFAULT_FPS
+        return base.render_fps or DEFAULT_FPS
     return float(base.copies[0].metadata.get("render_fps") or DEFAULT_FPS)
 
 

@@ -45,6 +45,8 @@ class VectorEnvironment(ABC):
     """Whether a step can be recorded into a CUDA graph."""
     action_repeat: int = 1
     """Environment steps per decision (a wrapper's frame skip); a simulator's own substeps never count."""
+    render_fps: float | None = None
+    """Steps that make a second of the task's own time."""
     return_threshold: float | None = None
     compute_reward: Callable[[Tensor, Tensor], Tensor] | None = None
     """Tasks with goals: the reward (n,) of having achieved one goal (n, ...) when another was desired."""

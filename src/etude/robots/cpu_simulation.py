@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import mujoco  # type: ignore[import-untyped] # compiled, without stubs
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from torch import Tensor
 from etude.environments.mujoco_batch import MujocoSimulation
 from etude.robots.scene import Scene
 from etude.robots.simulation import Simulation
+
+_mujoco: Any = mujoco
 
 
 class CpuSimulation(Simulation):
@@ -20,6 +23,8 @@ class CpuSimulation(Simulation):
 
     def __init__(self, scene: Scene, count: int, threads: int | None = None) -> None:
         self.scene, self.count = scene, count
+        # Robots that blow up are found and told by the task; MuJoCo would write about it into a file of the user's folder.
+        _mujoco.set_mju_user_warning(lambda _: None)
         self.batch = MujocoSimulation(scene.model, count, threads=threads)
         self._sensordata = self.batch.field("sensordata")
         self._force = self.batch.field("actuator_force")
@@ -58,6 +63,10 @@ class CpuSimulation(Simulation):
     def update_constants(self) -> None:
         """Derive again what depends on masses and inertias, after these were written."""
         self.batch.update_constants()
+
+    def data(self, robot: int) -> Any:
+        """Return one robot's MjData, to draw it or to ask MuJoCo anything."""
+        return self.batch.data(robot)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next steps depend on."""

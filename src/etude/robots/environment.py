@@ -17,6 +17,7 @@ from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.errors import EtudeError, UserError
 from etude.robots.commands import Commands
 from etude.robots.description import load_robot, matches
+from etude.robots.drawing import RobotCamera
 from etude.robots.observing import ObservationGroup
 from etude.robots.rotations import from_yaw
 from etude.robots.scene import build_scene
@@ -71,6 +72,8 @@ class RobotVector(VectorEnvironment):
         self.single_action_space = spaces.Box(-1.0, 1.0, (joints,), np.float32)
         self.single_observation_space = self._observation_space()
         self._place_nominal = self._nominal_state()
+        self.render_fps = 1.0 / self.dt
+        self._camera: RobotCamera | None = None
 
     # ---- building --------------------------------------------------------------------------------------------------------
 
@@ -152,13 +155,16 @@ class RobotVector(VectorEnvironment):
             fell |= term(state)
         state.fell = fell
         truncated = (memory.age >= self.max_episode_steps) & ~fell
-        reward, info = self._reward()
+        broken = self._find_broken()
+        reward, info = self._reward(broken)
         self._remember()
         self.commands.step(state)
         for randomization in self.randomizations:
             randomization.step()
         state.refresh()
         seen = {name: group.push(state) for name, group in self.groups.items()}
+        if broken is not None:  # nothing is known of where they are; their episodes end here
+            seen = {name: torch.where(broken[:, None], 0.0, value) for name, value in seen.items()}
         final = self._observation(seen)
         ended = fell | truncated
         if not bool(ended.any()):
@@ -183,12 +189,30 @@ class RobotVector(VectorEnvironment):
                 self.simulation.step(torch.where(late, self._targets, targets), 1)
         self._targets = targets
 
-    def _reward(self) -> tuple[Tensor, dict[str, Tensor]]:
+    def _find_broken(self) -> Tensor | None:
+        """Return which robots have numbers that are none, (N,) bool, if any has; an error where the task does not end them."""
+        broken = ~(torch.isfinite(self.simulation.qpos).all(1) & torch.isfinite(self.simulation.qvel).all(1))
+        if not bool(broken.any()):
+            return None
+        if bool((broken & ~self.state.fell).any()):
+            robot = int(broken.nonzero()[0, 0])
+            velocity = [round(float(x), 3) for x in self.memory.previous_base_velocity[robot]]
+            raise EtudeError(
+                f"robot {robot} has become unstable {int(self.memory.age[robot])} steps into its episode (its base moved at "
+                f"{velocity} m/s and rad/s the step before): lower environment.robot.timestep, the motors' stiffness or the "
+                "range of a randomisation, or end such episodes with the termination `unstable`"
+            )
+        return broken
+
+    def _reward(self, broken: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the sum and its terms. Robots that have blown up earn nothing but the price of an end."""
         total = torch.zeros(self.num_envs)
         at_the_end = torch.zeros(self.num_envs)
         info = {}
         for name, (term, weight) in self.rewards.items():
             value = term(self.state) * weight
+            if broken is not None and name != "termination":
+                value = torch.where(broken, 0.0, value)
             info[f"reward/{name}"] = value
             if name == "termination":
                 at_the_end = value
@@ -198,20 +222,12 @@ class RobotVector(VectorEnvironment):
             total = total.clamp(min=0)
         total = total + at_the_end
         if not bool(torch.isfinite(total).all()):
-            self._complain(total, info)
+            robot = int((~torch.isfinite(total)).nonzero()[0, 0])
+            terms = [name.removeprefix("reward/") for name, value in info.items() if not bool(torch.isfinite(value[robot]))]
+            raise EtudeError(f"environment.robot.rewards.{terms[0]}: is not a number for robot {robot}, whose state is finite")
+        if "unstable" in self.terminations:
+            info["unstable"] = torch.zeros(self.num_envs) if broken is None else broken.float()
         return total, info
-
-    def _complain(self, total: Tensor, info: dict[str, Tensor]) -> None:
-        """Name the first robot whose reward is no number, the term, and where the robot is."""
-        robot = int((~torch.isfinite(total)).nonzero()[0, 0])
-        terms = [name for name, value in info.items() if not bool(torch.isfinite(value[robot]))]
-        position = [round(float(x), 3) for x in self.state.base_position[robot]]
-        velocity = [round(float(x), 3) for x in self.simulation.qvel[robot]]
-        raise EtudeError(
-            f"robot {robot}: {', '.join(terms) or 'the sum of rewards'} is not a number after {int(self.memory.age[robot])} "
-            f"steps (base at {position}, velocities {velocity}): the simulation is unstable; lower environment.robot.timestep, "
-            "stiffness or the range of a randomisation, or end such episodes with the termination `fast`"
-        )
 
     def _watch_feet(self) -> None:
         state, memory = self.state, self.memory
@@ -263,6 +279,18 @@ class RobotVector(VectorEnvironment):
         return next(iter(parts.values())) if len(parts) == 1 else parts
 
     # ---- looking and keeping ---------------------------------------------------------------------------------------------
+
+    def render(self) -> np.ndarray:
+        """Return a picture of the first robot."""
+        if self._camera is None:
+            self._camera = RobotCamera(self.scene.model, self.scene.base_body)
+        return self._camera.take(self.simulation.data(0))
+
+    def close(self) -> None:
+        """Free the camera."""
+        if self._camera is not None:
+            self._camera.close()
+            self._camera = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return simulator, clocks, commands, lags, what was drawn and the stream it was drawn from."""

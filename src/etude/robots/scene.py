@@ -127,6 +127,8 @@ def _set_options(spec: Any, config: RobotConfig) -> None:
     spec.option.ls_iterations = config.solver.line_search
     spec.option.solver = _mujoco.mjtSolver.mjSOL_NEWTON
     spec.option.integrator = _mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    # A robot whose numbers have blown up is to be found, not put back to the start in silence.
+    spec.option.disableflags |= _mujoco.mjtDisableBit.mjDSBL_AUTORESET
     cones = {"pyramidal": _mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": _mujoco.mjtCone.mjCONE_ELLIPTIC}
     spec.option.cone = cones[config.solver.cone]
 
@@ -164,7 +166,18 @@ def _add_floor(spec: Any) -> None:
     floor = spec.worldbody.add_geom(name=FLOOR, type=plane, size=[0, 0, 0.1], contype=1, conaffinity=0, priority=1)
     floor.friction = [1.0, 0.02, 0.01]
     floor.condim = 3
-    floor.rgba = [0.75, 0.78, 0.8, 1.0]
+    texture = spec.add_texture(
+        name=FLOOR,
+        type=_mujoco.mjtTexture.mjTEXTURE_2D,
+        builtin=_mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
+        width=128,
+        height=128,
+        rgb1=[0.80, 0.83, 0.86],
+        rgb2=[0.70, 0.74, 0.78],
+    )
+    material = spec.add_material(name=FLOOR, texrepeat=[2, 2], texuniform=True)
+    material.textures[_mujoco.mjtTextureRole.mjTEXROLE_RGB] = texture.name
+    floor.material = FLOOR
     spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1], type=_mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
 
 

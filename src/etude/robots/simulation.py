@@ -51,6 +51,10 @@ class Simulation(ABC):
         """Derive again what depends on masses and inertias, after these were written."""
 
     @abstractmethod
+    def data(self, robot: int) -> Any:
+        """Return one robot's MjData on the host, to draw it or to ask MuJoCo anything."""
+
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next steps depend on."""
 

@@ -115,11 +115,15 @@ class Restitution(_Fields):
     fields = ("geom_solref",)
 
     def apply(self, value: Tensor) -> None:
-        """A damping ratio ζ gives back exp(−πζ / √(1 − ζ²)) of the speed."""
+        """A damping ratio ζ gives back exp(−πζ / √(1 − ζ²)) of the speed; the stiffness stays what it is at ζ = 1."""
         log = value[:, 0].clamp(1e-3, 0.99).log()
-        ratio = -log / (torch.pi**2 + log.square()).sqrt()
+        ratio = (-log / (torch.pi**2 + log.square()).sqrt()).to(torch.float64)
         solref = self.nominal["geom_solref"].clone()
-        solref[:, self.simulation.scene.model.geom(FLOOR).id, 1] = ratio.to(solref.dtype)
+        floor = self.simulation.scene.model.geom(FLOOR).id
+        time = solref[:, floor, 0].clone()
+        # Negative numbers are MuJoCo's way to give stiffness and damping themselves.
+        solref[:, floor, 0] = -1 / time.square()
+        solref[:, floor, 1] = (-2 * ratio / time).to(solref.dtype)
         self.write("geom_solref", solref)
 
 

@@ -32,8 +32,8 @@ def contact(state: State, bodies: tuple[str, ...] = (), force: float = 1.0) -> T
 
 
 @TERMINATIONS.add
-def fast(state: State, linear: float = 20.0, joints: float = 200.0) -> Tensor:
-    """The simulation has blown up: speeds that no robot has, or that are no numbers"""
+def unstable(state: State, linear: float = 20.0, joints: float = 200.0) -> Tensor:
+    """The simulation has blown up: speeds (m/s, rad/s) that no robot has, or numbers that are none"""
     speed = state.base_linear_velocity.abs().amax(-1)
     spin = state.joint_velocity.abs().amax(-1)
-    return ~((speed < linear) & (spin < joints)) | torch.isnan(state.base_height)
+    return ~((speed < linear) & (spin < joints) & torch.isfinite(state.simulation.qpos).all(-1))

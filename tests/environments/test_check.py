@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from etude.cli import run as etude
-from etude.environments.check import Checker, Remark
+from etude.environments.check import Checker, Remark, check_environment
 
 
 class Sound(gymnasium.Env[Any, Any]):
@@ -186,6 +186,12 @@ def test_a_slow_one_is_advised_to_use_workers(monkeypatch: pytest.MonkeyPatch) -
 
     speed = remarks(with_step(slow), steps=50)[-1]
     assert "environment.workers=4" in speed.way_out
+
+
+def test_an_environment_of_a_family_is_checked_as_etude_shows_it() -> None:
+    pytest.importorskip("minigrid")
+    found = check_environment("MiniGrid-Empty-5x5-v0", steps=100)  # bare, it observes a sentence
+    assert not [each for each in found if each.level == "wrong"], found
 
 
 def test_the_command_reads_a_module_beside_it(

@@ -67,6 +67,8 @@ def _show(console: Console, listing: Listing, width: int, *, everything: bool) -
     if listing.missing:
         line = f"  not installed: pip install '{family.install}'  (then {family.form} and its like)"
         console.print(Text(line, style="yellow"))
+    elif family.backend != "auto":
+        console.print(Text(f"  for ids of other families: etude train {family.example}:ppo {family.form}"))
     for spec, description in _tuned(listing):
         padding = " " * (width - len(spec) + 2) if description else ""
         console.print(Text.assemble("  ", (spec, "cyan"), padding, description), overflow="ignore")

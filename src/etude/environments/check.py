@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from etude.config.schema import EnvironmentConfig
 from etude.environments import snapshot
 from etude.environments.check_data import copied, differing, is_flag, mismatch, reward_problem
 from etude.environments.families import family_of
@@ -47,9 +48,10 @@ class StoppedError(Exception):
 class Checker:
     """Goes through one environment; what it found is in `remarks`."""
 
-    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], *, steps: int = 1000) -> None:
+    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], *, steps: int = 1000, bare: bool = True) -> None:
+        """With `bare`, what is checked is inside of all wrappers, some of which would fail on what is wrong with it."""
         self.remarks: list[Remark] = []
-        self._make, self._steps = make, steps
+        self._make, self._steps, self._bare = make, steps, bare
 
     def run(self) -> list[Remark]:
         """Check everything that can be checked."""
@@ -93,7 +95,7 @@ class Checker:
     # ---- what it returns ----
 
     def _check_reset(self, env: gymnasium.Env[Any, Any]) -> Any:
-        base = env.unwrapped
+        base = env.unwrapped if self._bare else env
         returned: Any = None
         try:
             returned = base.reset(seed=SEED)
@@ -114,7 +116,7 @@ class Checker:
 
     def _check_steps(self, env: gymnasium.Env[Any, Any], first: Any) -> list[tuple[int, bool, bool]]:
         """Walk at random through the bare environment; returns (length, terminated, truncated) of each episode."""
-        base, space = env.unwrapped, env.action_space
+        base, space = env.unwrapped if self._bare else env, env.action_space
         space.seed(SEED)
         limit = env.spec.max_episode_steps if env.spec else None
         problems: dict[str, None] = {}
@@ -325,14 +327,17 @@ def check_environment(name: str, kwargs: dict[str, Any] | None = None, *, steps:
             raise UserError(f"{name}: there is no module '{problem.name}' here") from None
     else:
         plain = name
-        family_of(name).register()
+    family = family_of(name)
+    family.register(name)
     if plain not in gymnasium.registry:
         raise UserError(f"{name}: no environment of this id is registered{did_you_mean(plain, gymnasium.registry)}")
 
-    def make() -> gymnasium.Env[Any, Any]:
-        return gymnasium.make(plain, disable_env_checker=True, **(kwargs or {}))
+    arguments, adapt = family.adapter(EnvironmentConfig(id=name, kwargs=kwargs or {}))
 
-    return Checker(make, steps=steps).run()
+    def make() -> gymnasium.Env[Any, Any]:
+        return adapt(gymnasium.make(plain, disable_env_checker=True, **arguments))
+
+    return Checker(make, steps=steps, bare=family.module is None).run()
 
 
 def _global_generators() -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from etude.config.schema import EnvironmentConfig
-from etude.environments.vector import VectorEnvironment
+if TYPE_CHECKING:
+    from etude.config.schema import EnvironmentConfig
+    from etude.environments.vector import VectorEnvironment
 
 
 def register() -> None:

@@ -1,6 +1,7 @@
 """Families of environments: how their ids look, which packages they need, and where their code is.
 
-A family whose ids Gymnasium does not have by itself brings a module with `register()`, which puts them there; a family that
+A family whose ids Gymnasium does not have by itself brings a module with `register()`, which puts them there, and perhaps
+`register_id(name)` for a single one, where finding all takes long or some exist only once they are asked for; a family that
 can step many copies in one call brings `make_vector(config, num_envs)`, which returns None where it can't with these settings.
 One whose environments a policy can't read as they are brings `adapter(config)`: their own arguments, and a wrapper for them.
 Nothing of a family is imported before one of its ids is asked for.
@@ -57,15 +58,15 @@ class Family:
         return [package for package in self.packages if not _is_installed(package)]
 
     def register(self, name: str | None = None) -> None:
-        """Make its ids known to Gymnasium; raises MissingPackageError where a package is not there."""
+        """Make its ids known to Gymnasium, or at least this one; raises MissingPackageError where a package is not there."""
         missing = self.missing()
         if missing:
             raise MissingPackageError(f"{self.title} ({self.form}) needs {' and '.join(missing)}: pip install '{self.install}'")
         code = self._code()
-        if hasattr(code, "register"):
-            code.register()
         if name is not None and hasattr(code, "register_id"):
             code.register_id(name)
+        elif hasattr(code, "register"):
+            code.register()
 
     def make_vector(self, config: EnvironmentConfig, num_envs: int) -> VectorEnvironment | None:
         """Return many copies stepped in one call, or None where the family has no such thing for these settings."""

@@ -23,13 +23,13 @@ _HERE = "etude.environments.families.vizdoom"
 
 def register() -> None:
     """Make the package's ids known, and those of the scenarios that are found."""
-    importlib.import_module("vizdoom.gymnasium_wrapper")
     for scenario in _scenarios():
         register_id(_PREFIX + "".join(word.capitalize() for word in scenario.split("_")) + _SUFFIX)
 
 
 def register_id(name: str) -> None:
-    """Make one scenario known by its id; whether its file exists shows when it is made, for arguments may name it."""
+    """Make one id known; whether a scenario's file exists shows when it is made, for arguments may name it."""
+    importlib.import_module("vizdoom.gymnasium_wrapper")
     if name.startswith(_PREFIX) and name.endswith(_SUFFIX) and name not in gymnasium.registry:
         scenario = _snake(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
         gymnasium.register(name, f"{_HERE}:make_scenario", kwargs={"scenario": scenario})

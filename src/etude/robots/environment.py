@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,8 @@ class RobotVector(VectorEnvironment):
         self.single_observation_space = self._observation_space()
         self._place_nominal = self._nominal_state()
         self.render_fps = 1.0 / self.dt
+        self.listener: Callable[[State], None] | None = None
+        """Called with the state that every step led to, before any robot begins again."""
         self._camera: RobotCamera | None = None
 
     # ---- building --------------------------------------------------------------------------------------------------------
@@ -155,6 +157,8 @@ class RobotVector(VectorEnvironment):
             fell |= term(state)
         state.fell = fell
         truncated = (memory.age >= self.max_episode_steps) & ~fell
+        if self.listener is not None:
+            self.listener(state)
         broken = self._find_broken()
         reward, info = self._reward(broken)
         self._remember()

@@ -1,0 +1,121 @@
+"""`etude trials`: put a run's robot through scripted commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from etude.cli.places import find_run
+
+if TYPE_CHECKING:
+    from etude.robots.trial import Script, TrialResult
+
+HEADER = f"{'trial':<10} {'asked':>18} {'done':>18} {'falls':>8} {'slip':>6} {'lift':>6} {'steps/s':>8} {'power':>7}"
+
+
+def trials(
+    run: Annotated[str, Parameter(name="RUN")],
+    /,
+    *,
+    checkpoint: str = "last",
+    robots: int = 64,
+    seconds: float = 8.0,
+    only: Annotated[str | None, Parameter(name="--only")] = None,
+    scripts: Path | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    runs: Path | None = None,
+    trust: bool = False,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Put a run's robot through scripted commands, without exploration noise, randomisation or pushes but the script's.
+
+    Standing, forward, backward, sideways, turning, mixed and pushed. How well each is tracked, falls, slip, foot lift and
+    power are printed; logs/trials/ in the run has them as JSON, every quantity over time as CSV, and a plot.
+
+    Parameters
+    ----------
+    run
+        @last, @best, an id, a unique prefix of one, or a path.
+    checkpoint
+        best, last, a sequence number or environment steps.
+    robots
+        How many robots do each trial, from starts of their own.
+    seconds
+        How long each trial lasts. The first two seconds don't count for the means.
+    only
+        Names of trials to run, with commas between them.
+    scripts
+        A YAML file of your own trials: a list of {name, commands: [[second, forward, sideways, turn], ...], push}.
+    seed
+        Another set of starts.
+    device
+        Where the networks run. Default: as trained, or the CPU where that device is missing.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    trust
+        Honour import paths in the config of somebody else's run.
+    as_json
+        Print JSON.
+    """
+    from etude.errors import UserError
+
+    if robots < 1:
+        raise UserError(f"--robots {robots}: must be at least 1")
+    if not seconds > 0:
+        raise UserError(f"--seconds {seconds:g}: must be above 0")
+    from etude.robot_trials import run_trials, save_trials
+    from etude.stored_policy import open_policy
+
+    chosen = _choose(only, scripts)
+    stored = open_policy(find_run(run, runs).run, checkpoint, trusted=trust, device=device)
+    if not as_json:
+        print(HEADER)
+    report = None if as_json else _show
+    results = run_trials(stored, chosen, robots=robots, seconds=seconds, seed=seed, on_result=report)
+    task = stored.config.environment.robot
+    assert task is not None
+    folder = save_trials(stored, results, task.timestep * task.decimation)
+    if as_json:
+        print(json.dumps({"run": stored.run.id, "trials": [result.as_json() for result in results]}))
+    print(f"Written: {folder}", file=sys.stderr)
+    return 0
+
+
+def _show(result: TrialResult) -> None:
+    asked, done = (" ".join(f"{value:+.2f}" for value in triple) for triple in (result.command, result.velocity))
+    falls = f"{result.falls}/{result.robots}"
+    print(
+        f"{result.name:<10} {asked:>18} {done:>18} {falls:>8} {result.slip:>6.2f} {result.foot_lift:>6.3f} "
+        f"{result.steps_per_second:>8.1f} {result.power:>7.0f}",
+        flush=True,
+    )
+
+
+def _choose(only: str | None, path: Path | None) -> list[Script]:
+    from etude.errors import UserError, did_you_mean
+    from etude.robots.trial import SCRIPTS, read_scripts
+
+    scripts = list(SCRIPTS)
+    if path is not None:
+        import yaml
+
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            raise UserError(f"--scripts {path}: can't be read: {' '.join(str(error).split())}") from error
+        if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
+            raise UserError(f"--scripts {path}: must be a list of trials")
+        scripts = read_scripts(data)
+    if only is None:
+        return scripts
+    names = {script.name: script for script in scripts}
+    wanted = [name.strip() for name in only.split(",") if name.strip()]
+    for name in wanted:
+        if name not in names:
+            raise UserError(f"--only {name}: no such trial{did_you_mean(name, names)} (there are {', '.join(names)})")
+    return [names[name] for name in wanted]

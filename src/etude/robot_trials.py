@@ -1,0 +1,126 @@
+"""Trials of a run's robot: its stored policy on scripted commands, with a table, plots and CSV files in the run."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.compute.random_streams import derive_seed
+from etude.environments.make import make_environment
+from etude.errors import EtudeError, UserError
+from etude.robots.environment import RobotVector
+from etude.robots.trial import Script, TrialResult, run_trial
+from etude.runs.atomic import write_bytes_atomic, write_json_atomic
+from etude.stored_policy import StoredPolicy
+
+TRIAL_SEEDS = "robot trials"
+FOLDER = "trials"
+COLUMNS = {
+    "velocity": ("forward", "sideways", "turn"),
+    "command": ("forward", "sideways", "turn"),
+    "height": ("base",),
+}
+
+
+def run_trials(
+    stored: StoredPolicy,
+    scripts: Sequence[Script],
+    *,
+    robots: int,
+    seconds: float,
+    seed: int = 0,
+    on_result: Callable[[TrialResult], None] | None = None,
+) -> list[TrialResult]:
+    """Return how the policy does on each script, always with its most likely action."""
+    config = stored.config
+    environment = make_environment(config.environment, num_envs=robots)
+    try:
+        base = environment.base
+        if not isinstance(base, RobotVector):
+            raise UserError(f"run {stored.run.id} is of {config.environment.id}, which is no robot's task")
+        if environment is not base:
+            raise UserError("trials are for robots without environment.wrappers")
+        if round(seconds / base.dt) > base.max_episode_steps:
+            raise UserError(
+                f"--seconds {seconds:g}: an episode of {config.environment.id} lasts {base.max_episode_steps * base.dt:g} s"
+            )
+        policy = stored.build(environment)
+        generator = torch.Generator(config.experiment.device)
+        results = []
+        for script in scripts:
+            state = policy.initial_state(robots)
+
+            def act(observation: Any, is_first: torch.Tensor) -> torch.Tensor:
+                nonlocal state
+                with torch.no_grad():
+                    action, state, _ = policy.act(observation, state, is_first, mode="mode", generator=generator)
+                return action
+
+            start = derive_seed(config.experiment.seed, TRIAL_SEEDS, seed, script.name)
+            results.append(run_trial(base, act, script, seconds=seconds, seed=start))
+            if on_result is not None:
+                on_result(results[-1])
+    finally:
+        environment.close()
+    return results
+
+
+def save_trials(stored: StoredPolicy, results: Sequence[TrialResult], dt: float) -> Path:
+    """Write the numbers, a CSV for each quantity and a plot into the run's logs/trials/; returns that folder."""
+    folder = stored.run.logs / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    summary = {"version": 1, "checkpoint": stored.checkpoint.name, "trials": [result.as_json() for result in results]}
+    write_json_atomic(folder / "trials.json", summary)
+    for result in results:
+        for name, values in result.series.items():
+            _write_csv(folder / f"{result.name}-{name}.csv", name, values, dt)
+    picture = _plot(results, dt)
+    if picture is not None:
+        write_bytes_atomic(folder / "trials.png", picture)
+    return folder
+
+
+def _write_csv(path: Path, name: str, values: np.ndarray, dt: float) -> None:
+    table = values.reshape(len(values), -1)
+    columns = COLUMNS.get(name) or tuple(str(i) for i in range(table.shape[1]))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["second", *columns])
+        for step, row in enumerate(table):
+            writer.writerow([f"{(step + 1) * dt:.3f}", *(f"{value:.5f}" for value in row)])
+
+
+def _plot(results: Sequence[TrialResult], dt: float) -> bytes | None:
+    """Velocity beside command, a row for each script; None without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    import io
+
+    figure = Figure(figsize=(11, 2.2 * len(results)), layout="constrained")
+    for row, result in enumerate(results):
+        seconds = (np.arange(len(result.series["velocity"])) + 1) * dt
+        for column, (label, unit) in enumerate((("forward", "m/s"), ("sideways", "m/s"), ("turn", "rad/s"))):
+            axis = figure.add_subplot(len(results), 3, 3 * row + column + 1)
+            axis.plot(seconds, result.series["command"][:, column], color="0.6", linestyle="--", label="asked")
+            axis.plot(seconds, result.series["velocity"][:, column], color="C0", label="done")
+            axis.set_ylim(-1.2, 1.2)
+            axis.grid(alpha=0.3)
+            if row == 0:
+                axis.set_title(f"{label}, {unit}")
+            if column == 0:
+                axis.set_ylabel(f"{result.name}\n{result.falls} of {result.robots} fell")
+            if row == 0 and column == 0:
+                axis.legend(fontsize="small")
+    buffer = io.BytesIO()
+    try:
+        figure.savefig(buffer, format="png", dpi=90)
+    except ValueError as error:
+        raise EtudeError(f"the plot of the trials can't be drawn: {error}") from error
+    return buffer.getvalue()

@@ -51,6 +51,7 @@ class AtariVector(VectorEnvironment):
         self.single_observation_space = spaces.Box(0, 255, screens_shape(settings), np.uint8)
         self._choices = int(self._ale.single_action_space.n)
         self.single_action_space = spaces.Discrete(self._choices)
+        self._strengths = [1.0] * num_envs  # how far a joystick is pushed
         self._info: dict[str, np.ndarray] = {}
 
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
@@ -60,11 +61,13 @@ class AtariVector(VectorEnvironment):
 
     def step(self, action: Tensor) -> Step:
         """Act in every copy; one that ends begins its next game in the same step."""
-        actions = action.numpy()
-        if actions.min() < 0 or actions.max() >= self._choices:
-            # ALE's threads would stop there, and the next line would wait for them for ever.
-            raise ValueError(f"actions {actions.tolist()}: this game has {self._choices}, counted from 0")
-        screens, reward, terminated, truncated, info = self._ale.step(actions)
+        actions = action.tolist()
+        if min(actions) < 0 or max(actions) >= self._choices:
+            # ALE's threads would stop there, and we would wait for them for ever.
+            raise ValueError(f"actions {actions}: this game has {self._choices}, counted from 0")
+        # What its step() does, without turning arrays into lists: its threads wait for us meanwhile.
+        self._ale.ale.send(actions, self._strengths)
+        screens, reward, terminated, truncated, info = self._ale.ale.recv()
         observation = final_observation = self._to_tensor(screens)
         ended = terminated | truncated
         if self._settings.life_loss:
@@ -76,7 +79,7 @@ class AtariVector(VectorEnvironment):
             final_observation = self._to_tensor(finals)
         return Step(
             observation,
-            torch.from_numpy(reward).float(),
+            torch.from_numpy(reward.astype(np.float32)),
             torch.from_numpy(terminated),
             torch.from_numpy(truncated),
             final_observation,

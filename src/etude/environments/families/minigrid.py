@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from etude.errors import EtudeError
+from etude.errors import MissingPackageError
 
 if TYPE_CHECKING:
     from etude.config.schema import EnvironmentConfig
@@ -40,7 +40,7 @@ def _check_patterns(name: str) -> None:
         return
     patterns: Path = importlib.import_module("minigrid.envs.wfc.config").PATTERN_PATH
     if not patterns.is_dir():
-        raise EtudeError(f"{name} needs pictures that the installed minigrid lacks: install it from its repository")
+        raise MissingPackageError(f"{name} needs pictures that the installed minigrid lacks: install it from its repository")
 
 
 def _be_quiet(*_: Any, **__: Any) -> None:

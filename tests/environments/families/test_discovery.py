@@ -52,7 +52,8 @@ class Doom(gymnasium.Env[Any, Any]):
     observation_space = gymnasium.spaces.Discrete(2)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, config_file: str, max_buttons_pressed: int, frame_skip: int = 1) -> None:
+    def __init__(self, config_file: str, max_buttons_pressed: int, doom_config_path: str, frame_skip: int = 1) -> None:
+        assert not Path(doom_config_path).is_relative_to(Path.cwd())
         self.facts = (config_file, max_buttons_pressed, frame_skip)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:

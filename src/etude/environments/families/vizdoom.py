@@ -9,12 +9,17 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from etude.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from etude.config.schema import EnvironmentConfig
 
 FOLDER = "VIZDOOM_SCENARIOS_DIR"
 _PREFIX, _SUFFIX = "VizDoom-", "-v0"
@@ -33,6 +38,13 @@ def register_id(name: str) -> None:
     if name.startswith(_PREFIX) and name.endswith(_SUFFIX) and name not in gymnasium.registry:
         scenario = _snake(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
         gymnasium.register(name, f"{_HERE}:make_scenario", kwargs={"scenario": scenario})
+
+
+def adapter(config: EnvironmentConfig) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """Return the arguments, with a place for the settings that the game writes: it would leave them where one works."""
+    folder = Path(tempfile.gettempdir()) / f"etude-vizdoom-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return {"doom_config_path": str(folder / "vizdoom.ini"), **config.kwargs}, lambda env: env
 
 
 def make_scenario(scenario: str, config_path: str | None = None, **options: Any) -> gymnasium.Env[Any, Any]:

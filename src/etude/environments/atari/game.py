@@ -24,9 +24,9 @@ from etude.errors import UserError
 _NOOP, _FIRE = 0, 1
 _FRAMES_PER_SECOND = 60
 # Games whose states ALE 0.12.1 does not restore exactly: https://github.com/Farama-Foundation/Arcade-Learning-Environment/pull/732
-_NOT_RESTORED = ("qbert", "tetris", "tic_tac_toe_3d", "pitfall2", "miniature_golf")
+NOT_RESTORED = ("qbert", "tetris", "tic_tac_toe_3d", "pitfall2", "miniature_golf")
 # Games that draw from the emulator's own generator while they begin.
-_DRAW_AT_RESET = ("adventure", "berzerk", "double_dunk", "video_cube")
+DRAW_AT_RESET = ("adventure", "berzerk", "double_dunk", "video_cube")
 
 
 class AtariGame(gymnasium.Env[Any, Any]):
@@ -112,7 +112,7 @@ class AtariGame(gymnasium.Env[Any, Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the emulator's state and what observations are made of; raises NotPlainError where ALE can't restore it."""
-        if self.settings.game in _NOT_RESTORED:
+        if self.settings.game in NOT_RESTORED:
             raise NotPlainError(f"ALE does not restore {self.settings.game} exactly")
         emulator = np.frombuffer(self._ale.cloneState(include_rng=True).serialize(), np.uint8)
         state: dict[str, Any] = {"emulator": emulator.copy(), "frames": self._frames, "lives": self._lives, "held": self._held}
@@ -156,7 +156,7 @@ class AtariGame(gymnasium.Env[Any, Any]):
         """Forget all games so far."""
         self._idle.seed(seed)
         self._sticky.seed(seed)
-        if self.settings.game in (*_NOT_RESTORED, *_DRAW_AT_RESET):
+        if self.settings.game in (*NOT_RESTORED, *DRAW_AT_RESET):
             self._ale.setInt("random_seed", seed)
             self._load()
         else:

@@ -13,10 +13,12 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class ActuatorConfig:
-    """Motors with a position controller: torque = stiffness · (target − position) − damping · velocity, within the limit."""
+    """Motors. position: torque = stiffness · (target − position) − damping · velocity; velocity: damping · (target − velocity)."""
 
     joints: str = ".*"
     """The joints that have such a motor, as a regular expression."""
+    control: Literal["position", "velocity"] = "position"
+    """What an action sets a target for."""
     stiffness: PositiveFloat = 25.0
     """N·m/rad."""
     damping: NonNegativeFloat = 0.5
@@ -26,7 +28,7 @@ class ActuatorConfig:
     armature: NonNegativeFloat | None = None
     """Inertia of the rotor, seen through the gear, kg·m². Default: the model's."""
     action_scale: PositiveFloat = 0.5
-    """How far an action of 1 moves the target from the default pose, rad."""
+    """How far an action of 1 moves the target from the default pose, rad; or the velocity that it asks for, rad/s."""
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,9 @@ class RobotVector(VectorEnvironment):
             if options is not None
         }
         self._action_scale = torch.as_tensor(self.scene.action_scale, dtype=torch.float32)
+        # A motor that holds a velocity is asked for none by an action of 0.
+        held = np.where(self.scene.controls_position, self.scene.default_pose, 0.0)
+        self._action_offset = torch.as_tensor(held, dtype=torch.float32)
         self._lag_steps = torch.zeros(num_envs, dtype=torch.int64)
         if not 0 <= task.action.lag[0] <= task.action.lag[1] < task.decimation:
             raise UserError(f"environment.robot.action.lag={list(task.action.lag)}: must be between 0 and decimation - 1")
@@ -182,7 +185,7 @@ class RobotVector(VectorEnvironment):
         memory.action_before.copy_(memory.previous_action)
         memory.previous_action.copy_(memory.action)
         memory.action.copy_(action.clamp(-1.0, 1.0))
-        targets = self.state.default_pose + self._action_scale * memory.action
+        targets = self._action_offset + self._action_scale * memory.action
         if "motor_offset" in self.state.drawn:
             targets = targets + self.state.drawn["motor_offset"]
         if task.action.lag[1] == 0:
@@ -275,7 +278,7 @@ class RobotVector(VectorEnvironment):
             drawn = torch.rand(self.num_envs, generator=self.generator)
             lag = (low + drawn * (high - low + 1)).floor().clamp(max=high).long()
             self._lag_steps = torch.where(which, lag, self._lag_steps)
-        self._targets = torch.where(which[:, None], self.state.default_pose, self._targets)
+        self._targets = torch.where(which[:, None], self._action_offset, self._targets)
         self.state.refresh()
         self.commands.begin(self.state, which)
 

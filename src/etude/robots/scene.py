@@ -42,6 +42,8 @@ class Scene:
     damping: np.ndarray
     effort_limit: np.ndarray
     action_scale: np.ndarray
+    controls_position: np.ndarray
+    """Which motors hold a position; the others hold a velocity. (J,) bool"""
     sensors: Mapping[str, slice]
     """Where each sensor's values are in sensordata."""
     contact_bodies: tuple[str, ...]
@@ -91,12 +93,13 @@ def build_scene(config: RobotConfig, description: RobotDescription, contact_patt
         base_qpos=int(model.jnt_qposadr[free]),
         base_dof=int(model.jnt_dofadr[free]),
         base_body=int(model.body(base).id),
-        default_pose=np.array([pose.get(name, 0.0) for name in names]),
+        default_pose=np.array([pose.get(name, 0.0) for name in names], float),
         position_limits=np.where(limited, model.jnt_range[ids], [[-np.inf, np.inf]]),
         stiffness=np.array([motors[name].stiffness for name in names]),
         damping=np.array([motors[name].damping for name in names]),
         effort_limit=np.array([motors[name].effort_limit or np.inf for name in names]),
         action_scale=np.array([motors[name].action_scale for name in names]),
+        controls_position=np.array([motors[name].control == "position" for name in names]),
         sensors=sensors,
         contact_bodies=touched,
     )
@@ -153,8 +156,9 @@ def _add_motors(spec: Any, motors: Mapping[str, ActuatorConfig]) -> None:
             joint.armature = motor.armature
         actuator = spec.add_actuator(name=name, target=name, trntype=_mujoco.mjtTrn.mjTRN_JOINT)
         actuator.gaintype, actuator.biastype = _mujoco.mjtGain.mjGAIN_FIXED, _mujoco.mjtBias.mjBIAS_AFFINE
-        actuator.gainprm[0] = motor.stiffness
-        actuator.biasprm[:3] = [0.0, -motor.stiffness, -motor.damping]
+        holds_position = motor.control == "position"
+        actuator.gainprm[0] = motor.stiffness if holds_position else motor.damping
+        actuator.biasprm[:3] = [0.0, -motor.stiffness if holds_position else 0.0, -motor.damping]
         if motor.effort_limit is not None:
             actuator.forcelimited = True
             actuator.forcerange = [-motor.effort_limit, motor.effort_limit]

@@ -11,7 +11,7 @@ import torch
 
 from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
-from tests.environments.wrappers.tasks import Sensors, actions, around, parts
+from tests.environments.wrappers.tasks import Sensors, actions, around, inside, parts
 
 
 def returns(
@@ -96,6 +96,10 @@ def test_rewards_of_other_goals_are_changed_alike_or_not_given() -> None:
     assert scaled.compute_reward is not None
     expected = (2 * plain.compute_reward(achieved, desired)).clamp(min=-1)
     torch.testing.assert_close(scaled.compute_reward(achieved, desired), expected)
+    within = inside("mixed", {"id": "reward_scale", "factor": 2}, {"id": "reward_clip", "low": -1})
+    assert within.compute_reward is not None
+    torch.testing.assert_close(within.compute_reward(achieved, desired), expected)
+    assert inside("mixed", {"id": "action_reward", "rewards": [1, 2, 3]}).compute_reward is None
     assert around("mixed", {"id": "action_reward", "rewards": [1, 2, 3]}).compute_reward is None
     assert around("mixed", {"id": "stack", "key": "achieved_goal"}).compute_reward is None
     assert around("mixed", {"id": "stack", "key": "observation"}).compute_reward is not None

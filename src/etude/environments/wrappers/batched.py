@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from etude.environments.goals import GOAL_KEYS, is_goal_space
+from etude.environments.goals import GOAL_KEYS, GoalFunction, is_goal_space
 from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.environments.wrappers.transform import Transform
 
@@ -32,7 +32,7 @@ class TransformedVector(VectorEnvironment):
         self._on_host = self.device.type == "cpu"
         self._all = torch.arange(self.num_envs, device=self.device)
         if inner.compute_reward is not None and self._keeps_goals():
-            self.compute_reward = self._relabelled(inner.compute_reward)
+            self.compute_reward = relabelled(inner.compute_reward, self._transforms)
             self.compute_terminated = inner.compute_terminated
 
     @property
@@ -109,21 +109,24 @@ class TransformedVector(VectorEnvironment):
             transform.load_state_dict(saved)
 
     def _keeps_goals(self) -> bool:
-        """Whether goals look as the task itself knows them, and rewards of other goals can be told."""
+        """Whether goals look as the task itself knows them."""
         before, after = self._inner.single_observation_space, self.single_observation_space
         if not is_goal_space(before) or not is_goal_space(after):
             return False
-        same = all(before[key] == after[key] for key in GOAL_KEYS[1:])  # type: ignore[index] # both are Dict spaces
-        known = (transform.relabel(torch.zeros(1, device=self.device)) for transform in self._transforms)
-        return same and all(reward is not None for reward in known)
+        return all(before[key] == after[key] for key in GOAL_KEYS[1:])  # type: ignore[index] # both are Dict spaces
 
-    def _relabelled(self, compute: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-        def compute_reward(achieved: Tensor, desired: Tensor) -> Tensor:
-            reward = compute(achieved, desired)
-            for transform in self._transforms:
-                changed = transform.relabel(reward)
-                assert changed is not None, "asked before"
-                reward = changed
-            return reward
 
-        return compute_reward
+def relabelled(compute: GoalFunction, transforms: Sequence[Transform]) -> GoalFunction | None:
+    """Return rewards of other goals as transforms would have changed them; None where that can't be known."""
+    if any(transform.relabel(torch.zeros(1)) is None for transform in transforms):
+        return None
+
+    def compute_reward(achieved: Tensor, desired: Tensor) -> Tensor:
+        reward = compute(achieved, desired)
+        for transform in transforms:
+            changed = transform.relabel(reward)
+            assert changed is not None, "asked before"
+            reward = changed
+        return reward
+
+    return compute_reward

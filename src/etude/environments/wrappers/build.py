@@ -13,7 +13,7 @@ from etude.config.registry import wrappers as registry
 from etude.config.validate import Part
 from etude.environments.complaints import first_line
 from etude.environments.vector import VectorEnvironment
-from etude.environments.wrappers.batched import TransformedVector
+from etude.environments.wrappers.batched import TransformedVector, relabelled
 from etude.environments.wrappers.single import SingleTransform
 from etude.environments.wrappers.transform import Transform
 from etude.errors import EtudeError, UserError
@@ -97,6 +97,10 @@ class Wrappers:
 
     def wrap_vector(self, vector: VectorEnvironment) -> VectorEnvironment:
         """Put the outer wrappers around a vector; where there are none it is returned as it is."""
+        if vector.compute_reward is not None and self._inside:
+            # The task's own function knows nothing of what changes rewards inside its copies.
+            changing = [one.make_transform() for one in self._inside if one.is_transform]
+            vector.compute_reward = relabelled(vector.compute_reward, changing)
         if not self._around:
             return vector
         transforms: list[Transform] = []

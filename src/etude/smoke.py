@@ -18,6 +18,7 @@ from etude.isolation import Call, Result, Tell, run_isolated
 
 _ENVS = 4
 _EXPERIMENT = "+experiment="
+_GIVEN_UP = ("Etude reads", "Etude acts in", "moved", "deprecated", "out of date", "only supported on")
 
 
 @dataclass(frozen=True)
@@ -130,4 +131,4 @@ def _outcome(result: Result, measured: str) -> Outcome:
 
 def _is_not_for_us(result: Result) -> bool:
     """Whether a space was refused by name, or the id is one that Gymnasium has given up."""
-    return any(text in result.detail for text in ("Etude reads", "Etude acts in", "moved", "deprecated", "out of date", "only supported on"))
+    return any(text in result.detail for text in _GIVEN_UP)

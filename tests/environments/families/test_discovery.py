@@ -131,7 +131,7 @@ def test_every_copy_of_an_emulator_gets_a_worker_of_its_own(monkeypatch: pytest.
 
     def vector(make: Any, num_envs: int, *, workers: int, timeout_s: float) -> Any:
         asked.append((num_envs, workers))
-        return SimpleNamespace(num_envs=num_envs)
+        return SimpleNamespace(num_envs=num_envs, compute_reward=None)
 
     monkeypatch.setattr(workers, "WorkerVector", vector)
     monkeypatch.setattr(factory, "family_of", lambda _: SimpleNamespace(**PRETENDED))

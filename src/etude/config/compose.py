@@ -165,10 +165,17 @@ def environment_presets() -> dict[str, dict[str, Any]]:
 
 
 def environment_preset(environment: str) -> dict[str, Any]:
-    """Return the preset of an environment: base settings at the top (or under `_base`) and one block per variant."""
+    """Return the preset of an environment: base settings at the top (or under `_base`) and one block per variant.
+
+    A preset whose defaults list names others begins as they are.
+    """
     name = environment.replace("/", "--") + ".yaml"
     file = resources.files(groups.PRESETS).joinpath("environment", name)
-    return parse_yaml(file.read_text(encoding="utf-8"), name) if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    document = parse_yaml(file.read_text(encoding="utf-8"), name)
+    others = [str(other) for other in document.pop("defaults", ()) if other != "_self_"]
+    return overlay_all([*map(environment_preset, others), document]) if others else document
 
 
 def variants(document: Mapping[str, Any]) -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from etude.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval
+from etude.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, at_least
 
 Range = tuple[float, float]
 """A lower and an upper bound; equal ones mean that number."""
@@ -13,7 +13,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class ActuatorConfig:
-    """Motors. position: torque = stiffness · (target − position) − damping · velocity; velocity: damping · (target − velocity)."""
+    """Motors: torque = stiffness · (target − position) − damping · velocity, or = damping · (target − velocity)."""
 
     joints: str = ".*"
     """The joints that have such a motor, as a regular expression."""
@@ -66,6 +66,35 @@ class CommandConfig:
 
 
 @dataclass(frozen=True)
+class TerrainConfig:
+    """The ground: flat, or tiles of several kinds, harder from row to row."""
+
+    type: Literal["flat", "tiles"] = "flat"
+    """flat: one plane; tiles: see kinds."""
+    kinds: dict[str, float] = field(
+        default_factory=lambda: {
+            "flat": 0.1, "slope": 0.15, "rough": 0.25, "stairs_up": 0.15, "stairs_down": 0.15, "discrete": 0.2,
+        }
+    )  # fmt: skip
+    """Which share of the columns is of each kind: flat, slope, rough, stairs_up, stairs_down, discrete, stepping_stones, gap,
+    pit."""
+    levels: PositiveInt = 6
+    """Rows, from the easiest to the hardest."""
+    columns: PositiveInt = 10
+    """Tiles in a row."""
+    tile: PositiveFloat = 8.0
+    """Metres of a tile's side."""
+    cell: PositiveFloat = 0.1
+    """Metres between two heights."""
+    first_levels: PositiveInt = 3
+    """Robots begin in one of so many of the easiest rows."""
+    curriculum: bool = True
+    """Move robots that walk off their tile to a harder one, and those that get nowhere to an easier one."""
+    seed: Annotated[int, at_least(0)] = 0
+    """What the ground is made from; the same in training and evaluation."""
+
+
+@dataclass(frozen=True)
 class ResetConfig:
     """How an episode begins."""
 
@@ -107,8 +136,8 @@ class RobotConfig:
     """Groups of motors. Default: the robot's own."""
     action: ActionConfig = ActionConfig()
     """How actions reach the motors."""
-    terrain: dict[str, Any] = field(default_factory=lambda: {"type": "flat"})
-    """The ground: {type: flat}, or another type with its options."""
+    terrain: TerrainConfig = TerrainConfig()
+    """The ground."""
     commands: CommandConfig = CommandConfig()
     """What the robot is asked to do."""
     observations: dict[str, dict[str, Any]] = field(default_factory=dict)

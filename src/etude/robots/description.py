@@ -30,7 +30,7 @@ class RobotDescription:
     gait: tuple[float, ...] = ()
     """For each foot, by which share of a stride it is ahead. Default: none is."""
     height: float = 0.3
-    """Metres of the base above the ground in the default pose."""
+    """Metres of the base above the ground when the robot stands."""
     pose: dict[str, float] = field(default_factory=dict)
     """The default pose: {joint, as a regular expression: rad}; what is not named is at 0."""
     actuators: dict[str, ActuatorConfig] = field(default_factory=lambda: {"all": ActuatorConfig()})

@@ -26,6 +26,7 @@ from etude.robots.state import Memory, State
 from etude.robots.terms.randomizations import build_randomizations
 from etude.robots.terms.rewards import REWARDS
 from etude.robots.terms.terminations import TERMINATIONS
+from etude.robots.terrain import Levels, Terrain
 
 DEFAULT_EPISODE_S = 20.0
 
@@ -45,14 +46,16 @@ class RobotVector(VectorEnvironment):
         self.num_envs, self.training = num_envs, training
         self.description = load_robot(task.model)
         patterns = [pattern for section in (task.rewards, task.terminations) for pattern in _bodies_of(section)]
-        self.scene = build_scene(task, self.description, patterns)
         self.device = torch.device("cpu")
+        self.terrain = None if task.terrain.type == "flat" else Terrain(task.terrain, self.device)
+        self.scene = build_scene(task, self.description, patterns, self.terrain)
         self.simulation = make_simulation(self.scene, num_envs, self.device)
         self.dt = task.timestep * task.decimation
         self.max_episode_steps = config.max_episode_steps or round(DEFAULT_EPISODE_S / self.dt)
         self.generator = torch.Generator(self.device)
         self.memory = Memory(self.scene, num_envs, self.device)
-        self.state = State(self.simulation, self.memory, self.dt)
+        self.state = State(self.simulation, self.memory, self.dt, self.terrain)
+        self.levels = None if self.terrain is None else Levels(self.terrain, num_envs, self.generator, training=training)
         self.commands = Commands(task.commands, self.generator)
         wanted = task.randomization if training else {}
         self.randomizations = build_randomizations(wanted, self.state, self.generator)
@@ -127,11 +130,11 @@ class RobotVector(VectorEnvironment):
         return next(iter(parts.values())) if len(parts) == 1 else spaces.Dict(parts)
 
     def _nominal_state(self) -> tuple[Tensor, Tensor]:
-        """The default pose at the robot's height, at rest: (nq,), (nv,)."""
+        """The default pose just above the ground, at rest: (nq,), (nv,)."""
         scene = self.scene
         qpos = torch.as_tensor(scene.model.qpos0, dtype=torch.float32).clone()
         first = scene.base_qpos
-        qpos[first : first + 7] = torch.tensor([0.0, 0.0, self.description.height, 1.0, 0.0, 0.0, 0.0])
+        qpos[first : first + 7] = torch.tensor([0.0, 0.0, scene.start_height, 1.0, 0.0, 0.0, 0.0])
         qpos[torch.as_tensor(scene.qpos_address, dtype=torch.int64)] = torch.as_tensor(scene.default_pose, dtype=torch.float32)
         return qpos, torch.zeros(scene.model.nv)
 
@@ -143,6 +146,8 @@ class RobotVector(VectorEnvironment):
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} copies")
         self.generator.manual_seed(derive_seed(int(seeds[0]), "robots", *(int(seed) for seed in seeds[1:])))
         everyone = torch.ones(self.num_envs, dtype=torch.bool)
+        if self.levels is not None:
+            self.levels.start()
         for randomization in self.randomizations:
             randomization.start()
         self._begin(everyone, with_randomizations=False)
@@ -159,7 +164,10 @@ class RobotVector(VectorEnvironment):
         for term in self.terminations.values():
             fell |= term(state)
         state.fell = fell
-        truncated = (memory.age >= self.max_episode_steps) & ~fell
+        late = memory.age >= self.max_episode_steps
+        if self.terrain is not None:
+            late |= self.terrain.is_outside(state.base_position[:, :2])  # the task goes on, the ground does not
+        truncated = late & ~fell
         if self.listener is not None:
             self.listener(state)
         broken = self._find_broken()
@@ -176,6 +184,9 @@ class RobotVector(VectorEnvironment):
         ended = fell | truncated
         if not bool(ended.any()):
             return Step(final, reward, fell, truncated, final, info)
+        if self.levels is not None:
+            asked = memory.command[:, :2].norm(dim=-1) * memory.age * self.dt
+            self.levels.move(ended, state.base_position[:, :2], asked)
         self._begin(ended)
         observation = self._observation({name: group.begin(state, ended) for name, group in self.groups.items()})
         return Step(observation, reward, fell, truncated, final, info)
@@ -232,6 +243,8 @@ class RobotVector(VectorEnvironment):
             robot = int((~torch.isfinite(total)).nonzero()[0, 0])
             terms = [name.removeprefix("reward/") for name, value in info.items() if not bool(torch.isfinite(value[robot]))]
             raise EtudeError(f"environment.robot.rewards.{terms[0]}: is not a number for robot {robot}, whose state is finite")
+        if self.levels is not None:
+            info["terrain_level"] = self.levels.level.float()
         if "unstable" in self.terminations:
             info["unstable"] = torch.zeros(self.num_envs) if broken is None else broken.float()
         return total, info
@@ -262,6 +275,9 @@ class RobotVector(VectorEnvironment):
         qpos, qvel = nominal_qpos.repeat(self.num_envs, 1), nominal_qvel.repeat(self.num_envs, 1)
         first, dof = scene.base_qpos, scene.base_dof
         qpos[:, first : first + 2] += reset.position * u[:, :2]
+        if self.levels is not None:
+            qpos[:, first : first + 2] += self.levels.origin
+            qpos[:, first + 2] += self.levels.terrain.height(qpos[:, first : first + 2])
         qpos[:, first + 3 : first + 7] = from_yaw(reset.yaw * u[:, 2])
         qvel[:, dof : dof + 6] = reset.velocity * u[:, 3:9]
         joints = torch.as_tensor(scene.qpos_address, dtype=torch.int64)
@@ -308,6 +324,7 @@ class RobotVector(VectorEnvironment):
             "drawn": {name: value.clone() for name, value in self.state.drawn.items()},
             "targets": self._targets.clone(),
             "lag_steps": self._lag_steps.clone(),
+            "level": None if self.levels is None else self.levels.level.clone(),
             "generator": self.generator.get_state(),
         }
 
@@ -320,6 +337,8 @@ class RobotVector(VectorEnvironment):
         self.state.drawn = {name: value.clone() for name, value in state["drawn"].items()}
         self._targets = state["targets"].clone()
         self._lag_steps = state["lag_steps"].clone()
+        if self.levels is not None:
+            self.levels.level.copy_(state["level"])
         self.generator.set_state(state["generator"])
         self.state.refresh()
 

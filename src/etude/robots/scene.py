@@ -12,11 +12,13 @@ import numpy as np
 from etude.config.robots import ActuatorConfig, RobotConfig
 from etude.errors import UserError
 from etude.robots.description import RobotDescription, assign, matches
+from etude.robots.terrain import Terrain
 
 _mujoco: Any = mujoco
 FLOOR = "floor"
 _CONTACT_DATA = (3, 3, 1)  # found and force; summed over contacts; one slot
-ACTUATED = ("hinge", "slide")
+START_MARGIN = 0.03
+"""Metres between the feet of the default pose and the ground when an episode begins: joints begin a little off it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Scene:
     base_qpos: int
     base_dof: int
     base_body: int
+    start_height: float
+    """Metres of the base above the ground at which an episode begins: the feet of the default pose hang just over it."""
     default_pose: np.ndarray
     """Of the joints. (J,)"""
     position_limits: np.ndarray
@@ -55,7 +59,9 @@ class Scene:
         return self.description.feet
 
 
-def build_scene(config: RobotConfig, description: RobotDescription, contact_patterns: Sequence[str] = ()) -> Scene:
+def build_scene(
+    config: RobotConfig, description: RobotDescription, contact_patterns: Sequence[str] = (), terrain: Terrain | None = None
+) -> Scene:
     """Compile a robot on its ground; `contact_patterns` name the bodies whose contacts the task reads."""
     spec = _load(description)
     base = _base_body(spec, description)
@@ -67,7 +73,7 @@ def build_scene(config: RobotConfig, description: RobotDescription, contact_patt
         for geom in spec.geoms:
             if geom.contype or geom.conaffinity:
                 geom.contype, geom.conaffinity = 0, 1
-    _add_floor(spec)
+    _add_floor(spec, terrain)
     bodies = [body.name for body in spec.bodies if body.name and body.name != "world"]
     touched = tuple(dict.fromkeys(name for pattern in contact_patterns for name in matches(pattern, bodies, "bodies")))
     _add_sensors(spec, description, touched)
@@ -84,6 +90,7 @@ def build_scene(config: RobotConfig, description: RobotDescription, contact_patt
         for i in range(model.nsensor)
     }
     free = model.body(base).jntadr[0]
+    default_pose = np.array([pose.get(name, 0.0) for name in names], float)
     return Scene(
         model=model,
         description=description,
@@ -93,7 +100,8 @@ def build_scene(config: RobotConfig, description: RobotDescription, contact_patt
         base_qpos=int(model.jnt_qposadr[free]),
         base_dof=int(model.jnt_dofadr[free]),
         base_body=int(model.body(base).id),
-        default_pose=np.array([pose.get(name, 0.0) for name in names], float),
+        start_height=START_MARGIN - _lowest_point(model, int(free), ids, default_pose),
+        default_pose=default_pose,
         position_limits=np.where(limited, model.jnt_range[ids], [[-np.inf, np.inf]]),
         stiffness=np.array([motors[name].stiffness for name in names]),
         damping=np.array([motors[name].damping for name in names]),
@@ -103,6 +111,25 @@ def build_scene(config: RobotConfig, description: RobotDescription, contact_patt
         sensors=sensors,
         contact_bodies=touched,
     )
+
+
+def _lowest_point(model: Any, free: int, joints: Sequence[int], pose: np.ndarray) -> float:
+    """Return how far below the base's origin the robot reaches in a pose (a negative number, m)."""
+    data = _mujoco.MjData(model)
+    first = int(model.jnt_qposadr[free])
+    data.qpos[first : first + 7] = [0, 0, 0, 1, 0, 0, 0]
+    data.qpos[model.jnt_qposadr[joints]] = pose
+    _mujoco.mj_kinematics(model, data)
+    lowest = 0.0
+    for geom in range(model.ngeom):
+        if model.geom_bodyid[geom] == 0 or not (model.geom_contype[geom] or model.geom_conaffinity[geom]):
+            continue
+        middle, half = model.geom_aabb[geom, :3], model.geom_aabb[geom, 3:]
+        up = data.geom_xmat[geom].reshape(3, 3)[2]
+        is_sphere = model.geom_type[geom] == _mujoco.mjtGeom.mjGEOM_SPHERE
+        reach = half[0] if is_sphere else np.abs(up) @ half
+        lowest = min(lowest, float(data.geom_xpos[geom, 2] + up @ middle - reach))
+    return lowest
 
 
 def _load(description: RobotDescription) -> Any:
@@ -164,10 +191,13 @@ def _add_motors(spec: Any, motors: Mapping[str, ActuatorConfig]) -> None:
             actuator.forcerange = [-motor.effort_limit, motor.effort_limit]
 
 
-def _add_floor(spec: Any) -> None:
-    plane = _mujoco.mjtGeom.mjGEOM_PLANE
+def _add_floor(spec: Any, terrain: Terrain | None) -> None:
     # Its friction alone counts, so that one number says how slippery a place is.
-    floor = spec.worldbody.add_geom(name=FLOOR, type=plane, size=[0, 0, 0.1], contype=1, conaffinity=0, priority=1)
+    floor = spec.worldbody.add_geom(name=FLOOR, contype=1, conaffinity=0, priority=1)
+    if terrain is None:
+        floor.type, floor.size = _mujoco.mjtGeom.mjGEOM_PLANE, [0, 0, 0.1]
+    else:
+        _add_heights(spec, floor, terrain)
     floor.friction = [1.0, 0.02, 0.01]
     floor.condim = 3
     texture = spec.add_texture(
@@ -183,6 +213,22 @@ def _add_floor(spec: Any) -> None:
     material.textures[_mujoco.mjtTextureRole.mjTEXROLE_RGB] = texture.name
     floor.material = FLOOR
     spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1], type=_mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+
+
+def _add_heights(spec: Any, floor: Any, terrain: Terrain) -> None:
+    """MuJoCo's field has its samples at the corners of its cells, and its rows along y."""
+    heights = terrain.heights.T
+    lowest, highest = float(heights.min()), float(heights.max())
+    rise = max(highest - lowest, 1e-3)
+    half = terrain.half_extent - terrain.config.cell / 2
+    field = spec.add_hfield(
+        name=FLOOR,
+        size=[float(half[0]), float(half[1]), rise, 0.5],
+        nrow=heights.shape[0],
+        ncol=heights.shape[1],
+        userdata=((heights - lowest) / rise).ravel().tolist(),
+    )
+    floor.type, floor.hfieldname, floor.pos = _mujoco.mjtGeom.mjGEOM_HFIELD, field.name, [0, 0, lowest]
 
 
 def _add_sensors(spec: Any, description: RobotDescription, bodies: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from etude.robots.rotations import rotate_inverse, yaw_of
 from etude.robots.scene import Scene
 from etude.robots.simulation import Simulation
+from etude.robots.terrain import Terrain
 
 CONTACT_FORCE = 1.0
 """Newtons from which a foot counts as standing."""
@@ -77,8 +78,10 @@ class Memory:
 class State:
     """One moment of N robots. Quantities are computed when a term first asks for them, and once."""
 
-    def __init__(self, simulation: Simulation, memory: Memory, dt: float) -> None:
+    def __init__(self, simulation: Simulation, memory: Memory, dt: float, terrain: Terrain | None = None) -> None:
         self.simulation, self.scene, self.memory, self.dt = simulation, simulation.scene, memory, dt
+        self.terrain = terrain
+        """The ground, where it is not flat."""
         self.count, self.device = simulation.count, simulation.device
         scene = self.scene
 
@@ -157,7 +160,11 @@ class State:
     @cached_property
     def base_height(self) -> Tensor:
         """Above the ground, (N,)."""
-        return self.base_position[:, 2]
+        return self._above_ground(self.base_position)
+
+    def _above_ground(self, points: Tensor) -> Tensor:
+        """(..., 3) → (...)"""
+        return points[..., 2] if self.terrain is None else points[..., 2] - self.terrain.height(points[..., :2])
 
     # ---- joints -----------------------------------------------------------------------------------------------------------
 
@@ -207,7 +214,7 @@ class State:
     @cached_property
     def feet_height(self) -> Tensor:
         """Above the ground. (N, F)"""
-        return self.feet_position[..., 2]
+        return self._above_ground(self.feet_position)
 
     @cached_property
     def feet_in_contact(self) -> Tensor:

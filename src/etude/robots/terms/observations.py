@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
-from etude.robots.rotations import euler_of
+from etude.robots.rotations import euler_of, from_yaw, rotate
 from etude.robots.state import State
 from etude.robots.terms.table import Table
 
@@ -131,6 +133,27 @@ def feet_position(state: State) -> Tensor:
 def feet_air_time(state: State) -> Tensor:
     """Seconds since each foot left the ground"""
     return state.memory.air_time
+
+
+@OBSERVATIONS.add
+def height_scan(state: State, length: float = 1.6, width: float = 1.0, step: float = 0.1) -> Tensor:
+    """h − ground, less the standing height, on a grid around the robot that turns with it, at most 1 m to either side"""
+    grid = _scan_grid(length, width, step, state.device)
+    if state.terrain is None:
+        above = state.base_position[:, 2:].expand(state.count, len(grid))
+    else:
+        turned = rotate(from_yaw(state.yaw)[:, None], grid[None].expand(state.count, -1, -1))
+        points = turned[..., :2] + state.base_position[:, None, :2]
+        above = state.base_position[:, 2:] - state.terrain.height(points)
+    return (above - state.standing_height).clamp(-1, 1)
+
+
+@cache
+def _scan_grid(length: float, width: float, step: float, device: torch.device) -> Tensor:
+    """Points (K, 3) around the origin, along x first."""
+    x = torch.arange(round(length / step) + 1, device=device) * step - length / 2
+    y = torch.arange(round(width / step) + 1, device=device) * step - width / 2
+    return torch.cat([torch.cartesian_prod(x, y), torch.zeros(len(x) * len(y), 1, device=device)], 1)
 
 
 @OBSERVATIONS.add

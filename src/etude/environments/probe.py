@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import gymnasium
@@ -13,6 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from etude.config.compose import compose, environment_preset
 from etude.config.schema import EnvironmentConfig
 from etude.environments.make import make_environment
 from etude.environments.rendering import Camera, make_to_show
@@ -32,7 +34,7 @@ def probe_steps(tell: Tell, name: str, steps: int, backend: Literal["auto", "env
     torch.set_num_threads(1)
     tell(stage="build")
     began = time.perf_counter()
-    environment = make_environment(EnvironmentConfig(id=name, num_envs=1, backend=backend))
+    environment = make_environment(_described(name, backend))
     try:
         tell(
             stage="step",
@@ -79,6 +81,13 @@ def in_words(space: gymnasium.Space[Any]) -> str:
     if isinstance(space, spaces.MultiDiscrete):
         return f"MultiDiscrete({', '.join(str(n) for n in space.nvec.ravel())})"
     return f"MultiBinary({', '.join(map(str, space.shape or ()))})" if isinstance(space, spaces.MultiBinary) else str(space)
+
+
+def _described(name: str, backend: Literal["auto", "envpool"]) -> EnvironmentConfig:
+    """An id with a preset is tried as the preset has it; robots exist only there."""
+    if backend != "auto" or not environment_preset(name):
+        return EnvironmentConfig(id=name, num_envs=1, backend=backend)
+    return replace(compose(f"{name}:random").config.environment, num_envs=1, workers=0)
 
 
 def _walk(tell: Tell, environment: VectorEnvironment, name: str, steps: int) -> None:

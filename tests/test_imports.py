@@ -25,6 +25,7 @@ ALLOWED = {
     "runs": {"runs", "errors", "segments"},
     "telemetry": {"telemetry", "errors"},
     "comparison": {"comparison", "runs", "telemetry", "errors"},
+    "deploy": {"deploy", "stored_policy", "robots", "environments", "workflows", "components", "config", "runs", "errors"},
     "verification": {
         "verification",
         "session",

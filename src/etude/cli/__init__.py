@@ -24,6 +24,7 @@ app.command("etude.cli.resume:resume", name="resume", help="Continue a run exact
 app.command("etude.cli.evaluate:evaluate", name="evaluate", help="Measure a run's policy on fresh episodes.")
 app.command("etude.cli.play:play", name="play", help="Watch a run's policy play, in a window or in a video.")
 app.command("etude.cli.trials:trials", name="trials", help="Put a run's robot through scripted commands.")
+app.command("etude.cli.export_policy:export", name="export", help="Write a run's policy into files that run without Etude.")
 app.command("etude.cli.verify:verify", name="verify", help="Prove that a run reproduces, bit for bit.")
 app.command("etude.cli.runs:app", name="runs", help="Find, show and compare runs.")
 app.command("etude.cli.config:config", name="config", help="Print the complete config of ENV:ALGO.")

@@ -26,6 +26,8 @@ class Scene:
     """A compiled model and where its parts are in the simulator's arrays."""
 
     model: Any
+    spec: Any
+    """What the model was compiled from: it can be written as MJCF."""
     description: RobotDescription
     joints: tuple[str, ...]
     """Joints with motors, in the order of actions."""
@@ -93,6 +95,7 @@ def build_scene(
     default_pose = np.array([pose.get(name, 0.0) for name in names], float)
     return Scene(
         model=model,
+        spec=spec,
         description=description,
         joints=tuple(names),
         qpos_address=model.jnt_qposadr[ids].copy(),

@@ -1,0 +1,124 @@
+"""`etude export`: write a run's policy into files that run without Etude."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from etude.cli.places import find_run
+
+if TYPE_CHECKING:
+    from etude.deploy.metadata import FileLayout
+
+FOLDER = "exports"
+
+
+def export(
+    run: Annotated[str, Parameter(name="RUN")],
+    /,
+    *,
+    formats: Annotated[list[str] | None, Parameter(name="--format", consume_multiple=True)] = None,
+    checkpoint: str | None = None,
+    out: Path | None = None,
+    check_walk: float | None = None,
+    runs: Path | None = None,
+    trust: bool = False,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Write a run's policy into files that run without Etude, with metadata.json beside them.
+
+    The observation normaliser and the action's scaling are inside. Every file is compared with the policy on 100 random
+    observations; one that differs by more than 1e-5 is kept, and the exit code is 1.
+
+    Parameters
+    ----------
+    run
+        @last, @best, an id, a unique prefix of one, or a path.
+    formats
+        One or more of onnx (policy.onnx), torchscript (policy.pt), torch (torch.export, policy.pt2) and mnn (policy.mnn, made
+        from policy.onnx). Default: onnx.
+    checkpoint
+        best, last, a sequence number or environment steps. Default: last.
+    out
+        The folder to write into. Default: exports/ID.
+    check_walk
+        For robots: let the exported robot walk forward at 0.5 m/s for so many seconds in plain MuJoCo, from the files alone.
+        The exit code is 1 if it falls.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    trust
+        Honour import paths in the config of somebody else's run.
+    as_json
+        Print JSON.
+    """
+    from etude.errors import UserError
+
+    if check_walk is not None and not 0 < check_walk < float("inf"):
+        raise UserError(f"--check-walk {check_walk:g}: must be above 0")
+    found = find_run(run, runs)
+    import torch
+
+    from etude.deploy.export import choose_formats, export_policy
+    from etude.stored_policy import open_policy
+
+    torch.set_num_threads(1)
+    chosen = choose_formats(formats or ["onnx"])
+    # Files are made on the CPU wherever the policy was trained.
+    stored = open_policy(found.run, checkpoint or found.checkpoint or "last", trusted=trust, device="cpu")
+    if check_walk is not None and stored.config.environment.robot is None:
+        raise UserError(f"--check-walk: {stored.config.environment.id} is no robot's task")
+    if check_walk is not None and "onnx" not in chosen:
+        raise UserError("--check-walk lets policy.onnx walk: add onnx to --format")
+    folder = out or Path(FOLDER) / found.run.id
+    if not as_json:
+        print(f"{stored.config.environment.id} · {stored.config.algorithm.name} · {found.run.id} · {stored.checkpoint.name}")
+    done = export_policy(stored, chosen, folder, None if as_json else _show)
+    failures = [str(problem) for problem in done.problems]
+    walked = None
+    if check_walk is not None and "onnx" in done.metadata.files:
+        walked = _walk(folder, check_walk, as_json)
+        if walked["falls"]:
+            failures.append(f"the robot fell {walked['falls']} times in {walked['seconds']:g} s")
+    if as_json:
+        files = {name: {"path": str(folder / file.file), **_plain(file)} for name, file in done.metadata.files.items()}
+        report = {"run": found.run.id, "checkpoint": stored.checkpoint.name, "folder": str(folder), "files": files}
+        print(json.dumps({**report, "walk": walked, "problems": failures}))
+    for line in done.notes:
+        print(f"note: {line}", file=sys.stderr)
+    for line in failures:
+        print(f"etude: {line}", file=sys.stderr)
+    print(f"Written: {folder}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _show(path: Path, written: FileLayout) -> None:
+    from etude.deploy.check import OBSERVATIONS
+
+    size = f"{path.stat().st_size / 1024:,.0f} KiB"
+    difference = "not a number" if written.max_difference is None else f"{written.max_difference:.1e}"
+    print(f"  {path.name:<12} {size:>10}   largest difference {difference} on {OBSERVATIONS} observations", flush=True)
+
+
+def _walk(folder: Path, seconds: float, as_json: bool) -> dict[str, Any]:
+    from etude.deploy.walk import WalkError, walk
+    from etude.errors import UserError
+
+    try:
+        walked = walk(folder, seconds)
+    except WalkError as error:
+        raise UserError(f"--check-walk: {error}") from error
+    if not as_json:
+        asked, done = walked["command"], walked["velocity"]
+        print(
+            f"  walked {walked['seconds']:g} s, asked for {asked[0]:+.2f} m/s: forward {done['forward']:+.2f}, "
+            f"sideways {done['sideways']:+.2f} m/s, turn {done['turn']:+.2f} rad/s; fell {walked['falls']} times"
+        )
+    return walked
+
+
+def _plain(written: FileLayout) -> dict[str, Any]:
+    return {"sha256": written.sha256, "max_difference": written.max_difference}

@@ -1,0 +1,55 @@
+"""A robot with its motors on flat ground as a MJCF, with the files it needs beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from etude.config.robots import RobotConfig
+from etude.deploy.robot_layout import ROBOT_FILE
+from etude.errors import UserError
+from etude.robots.description import load_robot
+from etude.robots.scene import build_scene
+from etude.runs.atomic import write_bytes_atomic, write_text_atomic
+
+ASSETS = "assets"
+_FOLDERS = {"mesh": "meshdir", "skin": "meshdir", "texture": "texturedir", "hfield": "meshdir"}
+"""Which setting of the compiler says where the files of each kind are."""
+
+
+def write_robot(task: RobotConfig, folder: Path) -> None:
+    """Write robot.xml, and copies of the meshes and pictures that it names."""
+    description = load_robot(task.model)
+    text = build_scene(task, description).spec.to_xml()
+    root = ElementTree.fromstring(text)
+    compiler = root.find("compiler")
+    settings = {} if compiler is None else compiler.attrib
+    copied: dict[str, Path] = {}
+    for kind, setting in _FOLDERS.items():
+        for element in root.iter(kind):
+            name = element.get("file")
+            if name is None:
+                continue
+            source = _find(name, [description.folder / settings.get(setting, settings.get("assetdir", "")), description.folder])
+            element.set("file", _copy(source, folder, copied))
+    for setting in ("assetdir", *_FOLDERS.values()):
+        settings.pop(setting, None)
+    write_text_atomic(folder / ROBOT_FILE, ElementTree.tostring(root, encoding="unicode") + "\n")
+
+
+def _find(name: str, folders: Sequence[Path]) -> Path:
+    for folder in folders:
+        for place in (folder / name, folder / Path(name).name):
+            if place.is_file():
+                return place
+    raise UserError(f"the robot's file {name} is not in {folders[0]}")
+
+
+def _copy(source: Path, folder: Path, copied: dict[str, Path]) -> str:
+    """Copy a file into assets/ and return its new place; another of the same name is told apart by its folder's."""
+    name = source.name if copied.get(source.name, source) == source else f"{source.parent.name}-{source.name}"
+    copied[name] = source
+    (folder / ASSETS).mkdir(exist_ok=True)
+    write_bytes_atomic(folder / ASSETS / name, source.read_bytes())
+    return f"{ASSETS}/{name}"

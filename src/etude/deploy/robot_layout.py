@@ -1,0 +1,163 @@
+"""What a robot must know to run an exported policy: joints, motors, clocks, commands and what observations are made of."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:  # MuJoCo is an extra, and other policies are exported without it
+    from etude.robots.environment import RobotVector
+
+ROBOT_FILE = "robot.xml"
+
+
+@dataclass(frozen=True)
+class JointLayout:
+    """A joint and its motor.
+
+    An action a, clipped to [−1, 1], is a target: default_position + action_scale · a, rad, where `control` is position, and
+    action_scale · a, rad/s, where it is velocity. The motor's torque is stiffness · (target − q) − damping · q̇, or
+    damping · (target − q̇), within ± effort_limit.
+    """
+
+    name: str
+    default_position: float
+    action_scale: float
+    control: Literal["position", "velocity"]
+    stiffness: float
+    damping: float
+    effort_limit: float | None
+    lower: float | None
+    """The range of the joint, rad; null where it has none."""
+    upper: float | None
+
+
+@dataclass(frozen=True)
+class TermLayout:
+    """A part of an observation: value → clip to ± clip → times scale; `history` steps of it, the oldest first."""
+
+    term: str
+    size: int
+    scale: float
+    clip: float | None
+    history: int
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CommandLayout:
+    """The velocities that the robot was trained to follow: forward and sideways in m/s, turn in rad/s."""
+
+    forward: tuple[float, float]
+    sideways: tuple[float, float]
+    turn: tuple[float, float]
+    smallest: float
+    """Slower ones were never asked for; a command of exactly 0 means to stand still."""
+
+
+@dataclass(frozen=True)
+class GaitLayout:
+    """The gait's clock: the phase runs from 0 to 1 `hz` times a second; `offsets` of it are ahead at each foot."""
+
+    hz: float
+    feet: tuple[str, ...]
+    offsets: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RobotLayout:
+    """A robot and its task."""
+
+    model: str
+    file: str
+    """A MJCF of the robot with its motors, on flat ground."""
+    base: str
+    """The body whose motion is the robot's."""
+    timestep: float
+    """Seconds of a physics step."""
+    decimation: int
+    """Physics steps for each action: the policy runs every timestep · decimation seconds."""
+    joints: tuple[JointLayout, ...]
+    """In the order of actions, and of every observation that has an entry for each joint."""
+    observations: dict[str, tuple[TermLayout, ...]]
+    """For each input of the policy, what stands in it, in order."""
+    commands: CommandLayout
+    gait: GaitLayout
+    start_height: float
+    """Of the base above the ground, in the default pose with the feet just over it, m."""
+    standing_height: float
+    fall_tilt: float | None
+    """The robot has fallen when it leans by more than this, rad; null: it can't."""
+    fall_height: float | None
+    """The robot has fallen when its base is lower than this, m; null: it can't."""
+
+
+def robot_layout(robots: RobotVector, inputs: list[str]) -> RobotLayout:
+    """Describe a robot's task; `inputs` are the parts of its observation that the policy reads."""
+    task, scene = robots.task, robots.scene
+    groups = {name: name if name in robots.groups else next(iter(robots.groups)) for name in inputs}
+    return RobotLayout(
+        model=task.model,
+        file=ROBOT_FILE,
+        base=scene.model.body(scene.base_body).name,
+        timestep=task.timestep,
+        decimation=task.decimation,
+        joints=tuple(_joint(robots, index) for index in range(len(scene.joints))),
+        observations={name: _terms(robots, group) for name, group in groups.items()},
+        commands=CommandLayout(task.commands.forward, task.commands.sideways, task.commands.turn, task.commands.smallest),
+        gait=GaitLayout(task.commands.gait_hz, scene.feet, tuple(robots.state.gait_offsets.tolist())),
+        start_height=float(scene.start_height),
+        standing_height=float(scene.description.height),
+        fall_tilt=_limit(robots, "tilt", "limit"),
+        fall_height=_limit(robots, "low", "height"),
+    )
+
+
+def _joint(robots: RobotVector, index: int) -> JointLayout:
+    scene = robots.scene
+    lower, upper = scene.position_limits[index]
+    return JointLayout(
+        name=scene.joints[index],
+        default_position=float(scene.default_pose[index]),
+        action_scale=float(scene.action_scale[index]),
+        control="position" if scene.controls_position[index] else "velocity",
+        stiffness=float(scene.stiffness[index]),
+        damping=float(scene.damping[index]),
+        effort_limit=_finite(scene.effort_limit[index]),
+        lower=_finite(lower),
+        upper=_finite(upper),
+    )
+
+
+def _terms(robots: RobotVector, group: str) -> tuple[TermLayout, ...]:
+    from etude.robots.observing import LOOK_KEYS
+
+    chosen = robots.task.observations[group]
+    return tuple(
+        TermLayout(
+            term=seen["term"],
+            size=seen["size"],
+            scale=float(seen["scale"]),
+            clip=seen["clip"],
+            history=seen["history"],
+            options={key: value for key, value in (chosen[seen["term"]] or {}).items() if key not in LOOK_KEYS},
+        )
+        for seen in robots.groups[group].layout()
+    )
+
+
+def _limit(robots: RobotVector, termination: str, option: str) -> float | None:
+    """Return an option of a termination, None where the task does not have it."""
+    from etude.robots.terms.terminations import TERMINATIONS
+
+    if termination not in robots.terminations:
+        return None
+    default = inspect.signature(TERMINATIONS.terms[termination]).parameters[option].default
+    return float((robots.task.terminations[termination] or {}).get(option, default))
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

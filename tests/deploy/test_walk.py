@@ -1,0 +1,155 @@
+"""The exported robot walks from its files alone, and sees what it saw in training."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from etude.cli import run as command
+from etude.config.robots import RobotConfig
+from etude.deploy import walk as walking
+from etude.deploy.export import export_policy
+from etude.deploy.robot_file import write_robot
+from etude.environments.make import make_environment
+from etude.runs.run import Run
+from etude.stored_policy import open_policy
+from tests.deploy.test_files import needs_onnx
+
+WALK = Path(walking.__file__)
+MESHED = """
+<mujoco>
+  <compiler meshdir="shapes"/>
+  <asset><mesh name="hull" file="hull.obj"/></asset>
+  <worldbody>
+    <body name="trunk" pos="0 0 1">
+      <freejoint/>
+      <geom type="mesh" mesh="hull"/>
+      <body name="arm"><joint name="arm" axis="0 1 0"/><geom type="sphere" size="0.1"/></body>
+    </body>
+  </worldbody>
+</mujoco>
+"""
+TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+
+
+@pytest.fixture(scope="module")
+def exported(quadruped: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("walks")
+    assert export_policy(open_policy(quadruped, "last"), ["onnx"], folder).problems == []
+    return folder
+
+
+def test_what_walks_imports_nothing_of_etude() -> None:
+    names = [
+        alias.name if isinstance(node, ast.Import) else node.module or ""
+        for node in ast.walk(ast.parse(WALK.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    ]
+    allowed = {"__future__", "argparse", "json", "math", "pathlib", "typing", "numpy", "mujoco", "onnxruntime"}
+    assert {name.split(".")[0] for name in names} <= allowed
+
+
+@needs_onnx
+@pytest.mark.parametrize("history", [1, 3])
+def test_it_sees_what_the_task_showed(history: int, quadruped: Run, exported: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    config = open_policy(quadruped, "last").config.environment
+    assert config.robot is not None
+    terms = {**config.robot.observations["actor"], "joint_velocity": {"scale": 0.5, "clip": 2.0}, "stance_clock": {}}
+    task = replace(config.robot, observations={"actor": {**terms, "history": history}})
+    environment = make_environment(replace(config, robot=task), num_envs=1)
+    robots = environment.base
+    metadata = json.loads((exported / "metadata.json").read_text())
+    layout = [{**term, "options": {}} for term in robots.groups["actor"].layout()]  # type: ignore[attr-defined] # robots
+    metadata["robot"]["observations"] = {"actor": layout}
+    (tmp_path / "metadata.json").write_text(json.dumps(metadata))
+    shutil.copy(exported / "policy.onnx", tmp_path)
+    controller = walking.Controller(tmp_path)
+    asked = np.array([0.5, 0.0, -0.2])
+    robots.commands.fixed = torch.tensor(asked, dtype=torch.float32)  # type: ignore[attr-defined] # robots
+    observation, _ = environment.reset([3])
+    state = robots.state  # type: ignore[attr-defined] # robots
+    generator = torch.Generator().manual_seed(0)
+    controller.phase = float(state.memory.phase[0])
+    for _ in range(5):
+        moved = (state.base_angular_velocity, state.gravity, state.joint_position, state.joint_velocity)
+        sensed = walking.Sensed(*(value[0].double().numpy() for value in moved))
+        seen = controller.observe(sensed, asked)["actor"]
+        assert isinstance(observation, torch.Tensor)
+        np.testing.assert_allclose(seen, observation.numpy(), atol=1e-5)
+        action = torch.rand(1, 12, generator=generator) * 0.4 - 0.2
+        controller.action = action[0].numpy()
+        controller.phase = (controller.phase + controller.robot["gait"]["hz"] * controller.dt) % 1.0
+        observation = environment.step(action).observation
+    environment.close()
+
+
+@needs_onnx
+def test_it_walks_where_there_is_no_etude(exported: Path, tmp_path: Path) -> None:
+    shutil.copy(WALK, tmp_path / "walk.py")
+    block = "import sys, runpy; sys.modules['etude'] = sys.modules['torch'] = None; sys.argv = sys.argv[1:]; "
+    words = ["walk.py", str(exported), "--seconds", "0.5", "--command", "0", "0", "0"]
+    done = subprocess.run(
+        [sys.executable, "-c", block + "runpy.run_path(sys.argv[0], run_name='__main__')", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    report = json.loads(done.stdout)
+    assert report["seconds"] == pytest.approx(0.5)
+    assert report["command"] == [0.0, 0.0, 0.0]
+    assert np.isfinite(list(report["velocity"].values())).all()
+
+
+@needs_onnx
+def test_the_command_tells_how_it_walked(quadruped: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = command(["export", str(quadruped.path), "--out", str(tmp_path), "--check-walk", "0.4", "--json"])
+    walked = json.loads(capsys.readouterr().out)["walk"]
+    assert walked["command"] == [0.5, 0.0, 0.0]
+    assert code == (1 if walked["falls"] else 0)
+
+
+@needs_onnx
+def test_a_robot_that_falls_is_counted_and_begins_again(exported: Path, tmp_path: Path) -> None:
+    shutil.copytree(exported, tmp_path / "out")
+    data = json.loads((exported / "metadata.json").read_text())
+    data["robot"]["fall_height"] = 10.0
+    (tmp_path / "out" / "metadata.json").write_text(json.dumps(data))
+    report = walking.walk(tmp_path / "out", 0.2)
+    assert report["falls"] == 10
+
+
+@needs_onnx
+def test_a_term_that_can_not_be_computed_is_named(exported: Path, tmp_path: Path) -> None:
+    shutil.copy(exported / "policy.onnx", tmp_path)
+    data = json.loads((exported / "metadata.json").read_text())
+    data["robot"]["observations"]["actor"][0]["term"] = "height_scan"
+    (tmp_path / "metadata.json").write_text(json.dumps(data))
+    with pytest.raises(walking.WalkError, match="the policy sees 'height_scan'"):
+        walking.Controller(tmp_path)
+
+
+def test_meshes_are_copied_beside_the_robot(tmp_path: Path) -> None:
+    import mujoco
+
+    (tmp_path / "shapes").mkdir()
+    (tmp_path / "shapes" / "hull.obj").write_text(TETRAHEDRON)
+    (tmp_path / "meshed.xml").write_text(MESHED)
+    out = tmp_path / "out"
+    out.mkdir()
+    write_robot(RobotConfig(model=str(tmp_path / "meshed.xml")), out)
+    shutil.rmtree(tmp_path / "shapes")
+    model = mujoco.MjModel.from_xml_path(str(out / "robot.xml"))  # type: ignore[attr-defined] # without stubs
+    assert model.nmesh == 1
+    assert [model.actuator(i).name for i in range(model.nu)] == ["arm"]

@@ -1,11 +1,28 @@
-"""Tiny runs, each trained once for all tests here."""
+"""Tiny runs, each trained and exported once for all tests here."""
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
+
 import pytest
 
+from etude.deploy.export import Export, export_policy
 from etude.runs.run import Run
+from etude.stored_policy import open_policy
 from tests.runs_compared import train
+
+HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
+HAS_MNN = HAS_ONNX and importlib.util.find_spec("MNN") is not None
+FORMATS = [*(["onnx"] if HAS_ONNX else []), "torchscript", "torch", *(["mnn"] if HAS_MNN else [])]
+needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="needs the extra `export`")
+
+
+def formats_of(name: str) -> list[str]:
+    """Those that a run above is exported in: all that can be made here, less what would only cost time."""
+    spared = {"pendulum": {"mnn"}, "quadruped": {"torch"}}.get(name, set())
+    return [each for each in FORMATS if each not in spared]
+
 
 QUIET = ("evaluation.episodes=1", "experiment.device=cpu")
 PPO = ("training.total_steps=128", "environment.num_envs=2", "algorithm.rollout_steps=32", "algorithm.batch_size=32", *QUIET)
@@ -31,3 +48,18 @@ def quadruped(tmp_path_factory: pytest.TempPathFactory) -> Run:
     pytest.importorskip("mujoco", reason="robots need MuJoCo")
     words = ("environment.num_envs=4", "training.total_steps=192", "environment.max_episode_steps=20", *QUIET)
     return train("quadruped-flat:ppo", tmp_path_factory.mktemp("quadruped"), *words)
+
+
+@pytest.fixture(scope="session")
+def exports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Export]:
+    """The export of a run above, by its name."""
+    made: dict[str, Export] = {}
+
+    def find(name: str) -> Export:
+        if name not in made:
+            run: Run = request.getfixturevalue(name)
+            folder = tmp_path_factory.mktemp(f"{name}-exported")
+            made[name] = export_policy(open_policy(run, "last"), formats_of(name), folder)
+        return made[name]
+
+    return find

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,10 +13,8 @@ from etude.cli import run as command
 from etude.deploy import export as exporting
 from etude.deploy.metadata import read_metadata
 from etude.runs.run import Run
-from tests.deploy.test_files import needs_onnx
+from tests.deploy.conftest import needs_onnx
 from tests.runs_compared import train
-
-HAS_MNN = importlib.util.find_spec("MNN") is not None
 
 
 def _without(monkeypatch: pytest.MonkeyPatch, *absent: str) -> None:
@@ -91,33 +89,24 @@ def test_missing_packages_are_named_with_the_line_that_installs_them(
 
 @needs_onnx
 def test_without_mnn_the_onnx_file_is_there_all_the_same(
-    pendulum: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pendulum: Run,
+    exports: Callable[[str], exporting.Export],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    contents = (exports("pendulum").folder / "policy.onnx").read_bytes()
+    monkeypatch.setattr(exporting, "onnx_model", lambda *_: contents)  # made once already
     _without(monkeypatch, "MNN")
-    assert command(["export", str(pendulum.path), "--format", "mnn", "--out", str(tmp_path)]) == 1
+    words = ["export", str(pendulum.path), "--format", "mnn", "--out", str(tmp_path / "out")]
+    assert command(words) == 1
     assert "--format mnn needs MNN: pip install 'etude[mnn]'" in capsys.readouterr().err
-    assert list(read_metadata(tmp_path).files) == ["onnx"]
-    assert not (tmp_path / "policy.mnn").exists()
+    assert list(read_metadata(tmp_path / "out").files) == ["onnx"]
 
-
-@needs_onnx
-def test_a_converter_that_fails_is_a_problem_and_no_file(
-    pendulum: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     broken = tmp_path / "process.py"
     broken.write_text("print('unsupported: this and that')\nraise SystemExit(3)\n")
     monkeypatch.setattr("etude.deploy.mnn_file._PROCESS", broken)
     monkeypatch.setitem(exporting._PACKAGES, "mnn", ((), ""))
-    assert command(["export", str(pendulum.path), "--format", "mnn", "--out", str(tmp_path / "out")]) == 1
+    assert command(words) == 1
     assert "MNN can't convert policy.onnx: unsupported: this and that" in capsys.readouterr().err
     assert not (tmp_path / "out" / "policy.mnn").exists()
-
-
-@needs_onnx
-@pytest.mark.skipif(not HAS_MNN, reason="needs the extra `mnn`")
-@pytest.mark.parametrize("name", ["cartpole", "pendulum", "quadruped"])
-def test_mnn_acts_as_the_policy(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    run: Run = request.getfixturevalue(name)
-    assert command(["export", str(run.path), "--format", "mnn", "--out", str(tmp_path)]) == 0
-    found: Any = read_metadata(tmp_path).files["mnn"]
-    assert found.max_difference <= 1e-5

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,8 @@ from etude.environments.vector import ACTION_MASK
 from etude.runs.run import Run
 from etude.stored_policy import open_policy
 from etude.workflows.policy import ActorPolicy
-from tests.deploy.conftest import QUIET
+from tests.deploy.conftest import HAS_ONNX, QUIET, formats_of, needs_onnx
 from tests.runs_compared import train
-
-HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
-needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="needs the extra `export`")
-TORCH_FILES = ["torchscript", "torch"]
-FORMATS = [*(["onnx"] if HAS_ONNX else []), *TORCH_FILES]
 
 
 def _policy(observations: spaces.Space[Any], actions: spaces.Space[Any], network: Any = None) -> ActorPolicy:
@@ -59,13 +55,12 @@ def _worst(policy: ActorPolicy, observations: spaces.Space[Any], actions: spaces
 
 
 @pytest.mark.parametrize("name", ["cartpole", "pendulum", "quadruped"])
-def test_every_file_acts_as_the_policy(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    run: Run = request.getfixturevalue(name)
-    done = exporting.export_policy(open_policy(run, "last"), FORMATS, tmp_path / "out")
+def test_every_file_acts_as_the_policy(name: str, exports: Callable[[str], exporting.Export]) -> None:
+    done = exports(name)
     assert done.problems == []
-    assert set(done.metadata.files) == set(FORMATS)
+    assert list(done.metadata.files) == formats_of(name)
     for written in done.metadata.files.values():
-        assert (tmp_path / "out" / written.file).is_file()
+        assert (done.folder / written.file).is_file()
         assert written.max_difference is not None
         assert written.max_difference <= TOLERANCE
 
@@ -73,7 +68,7 @@ def test_every_file_acts_as_the_policy(name: str, tmp_path: Path, request: pytes
 def test_q_values_are_exported_as_the_best_action(tmp_path: Path) -> None:
     words = ("training.total_steps=48", "algorithm.learning_starts=16", "environment.num_envs=1", *QUIET)
     run = train("CartPole-v1:dqn", tmp_path / "runs", *words)
-    done = exporting.export_policy(open_policy(run, "last"), TORCH_FILES, tmp_path / "out")
+    done = exporting.export_policy(open_policy(run, "last"), ["torchscript", "torch"], tmp_path / "out")
     assert done.problems == []
 
 
@@ -111,7 +106,7 @@ def test_actions_are_in_the_environments_own_units() -> None:
 
 
 @pytest.mark.parametrize(
-    "network", [GRUConfig(memory_layers=2), LSTMConfig(), TransformerConfig(width=16, heads=2, window=4)], ids=lambda n: n.type
+    "network", [LSTMConfig(memory_layers=2), TransformerConfig(width=16, heads=2, window=4)], ids=lambda n: n.type
 )
 def test_memory_is_an_input_and_an_output(network: Any, tmp_path: Path) -> None:
     actions = spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -131,22 +126,21 @@ def test_memory_in_onnx(tmp_path: Path) -> None:
 
 @needs_onnx
 def test_the_onnx_file_names_inputs_by_key_takes_any_batch_and_tells_nothing_of_this_machine(
-    quadruped: Run, tmp_path: Path
+    exports: Callable[[str], exporting.Export],
 ) -> None:
     import onnx  # type: ignore[import-not-found] # an extra
 
-    done = exporting.export_policy(open_policy(quadruped, "last"), ["onnx"], tmp_path)
-    model = onnx.load(str(tmp_path / "policy.onnx"))
+    done = exports("quadruped")
+    model = onnx.load(str(done.folder / "policy.onnx"))
     assert [value.name for value in model.graph.input] == ["actor"]  # and not what the critic alone sees
     assert [value.name for value in model.graph.output] == ["action"]
     rows, size = model.graph.input[0].type.tensor_type.shape.dim
     assert rows.dim_param
     assert size.dim_value == done.metadata.inputs[0].shape[0]
-    assert str(Path(exporting.__file__).parents[1]).encode() not in (tmp_path / "policy.onnx").read_bytes()
+    assert str(Path(exporting.__file__).parents[1]).encode() not in (done.folder / "policy.onnx").read_bytes()
 
 
-def test_files_load_where_there_is_no_etude(pendulum: Run, tmp_path: Path) -> None:
-    assert exporting.export_policy(open_policy(pendulum, "last"), FORMATS, tmp_path).problems == []
+def test_files_load_where_there_is_no_etude(exports: Callable[[str], exporting.Export]) -> None:
     script = f"""
 import sys, json, warnings
 sys.modules["etude"] = None
@@ -159,8 +153,12 @@ if {HAS_ONNX}:
     found += onnxruntime.InferenceSession("policy.onnx").run(["action"], {{"observation": rows.numpy()}})
 print(json.dumps([np.asarray(each.detach() if hasattr(each, "detach") else each).tolist() for each in found]))
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    folder = exports("pendulum").folder
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
+    with zipfile.ZipFile(folder / "policy.pt") as archive:
+        contents = b"".join(archive.read(name) for name in archive.namelist())
+    assert str(Path(exporting.__file__).parents[1]).encode() not in contents
     assert np.shape(found[0]) == (3, 1)
     for each in found[1:]:
         np.testing.assert_allclose(each, found[0], atol=1e-5)

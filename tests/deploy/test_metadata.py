@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from etude.deploy.export import export_policy
+from etude.deploy.export import Export, export_policy
 from etude.deploy.metadata import VERSION, read_metadata
 from etude.environments.make import make_environment
 from etude.errors import UserError
@@ -18,17 +19,15 @@ from tests.deploy.conftest import PPO
 from tests.runs_compared import train
 
 
-@pytest.fixture(scope="module")
-def exported(quadruped: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("exported")
-    assert export_policy(open_policy(quadruped, "last"), ["torchscript"], folder).problems == []
-    return folder
+@pytest.fixture
+def exported(exports: Callable[[str], Export]) -> Path:
+    return exports("quadruped").folder
 
 
-def test_it_says_where_the_policy_came_from(cartpole: Run, tmp_path: Path) -> None:
+def test_it_says_where_the_policy_came_from(cartpole: Run, exports: Callable[[str], Export]) -> None:
     stored = open_policy(cartpole, "last")
-    export_policy(stored, ["torchscript"], tmp_path)
-    found = read_metadata(tmp_path)
+    found = read_metadata(exports("cartpole").folder)
+    assert found == exports("cartpole").metadata
     assert (found.version, found.run, found.checkpoint) == (VERSION, cartpole.id, stored.checkpoint.name)
     assert found.config_hash == cartpole.record["config_hash"]
     assert (found.environment, found.algorithm, found.env_steps) == ("CartPole-v1", "ppo", 128)

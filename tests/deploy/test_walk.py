@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,13 @@ import torch
 
 from etude.cli import run as command
 from etude.config.robots import RobotConfig
+from etude.deploy import export as exporting
 from etude.deploy import walk as walking
-from etude.deploy.export import export_policy
 from etude.deploy.robot_file import write_robot
 from etude.environments.make import make_environment
 from etude.runs.run import Run
 from etude.stored_policy import open_policy
-from tests.deploy.test_files import needs_onnx
+from tests.deploy.conftest import needs_onnx
 
 WALK = Path(walking.__file__)
 MESHED = """
@@ -40,11 +41,9 @@ MESHED = """
 TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 
 
-@pytest.fixture(scope="module")
-def exported(quadruped: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("walks")
-    assert export_policy(open_policy(quadruped, "last"), ["onnx"], folder).problems == []
-    return folder
+@pytest.fixture
+def exported(exports: Callable[[str], exporting.Export]) -> Path:
+    return exports("quadruped").folder
 
 
 def test_what_walks_imports_nothing_of_etude() -> None:
@@ -113,7 +112,11 @@ def test_it_walks_where_there_is_no_etude(exported: Path, tmp_path: Path) -> Non
 
 
 @needs_onnx
-def test_the_command_tells_how_it_walked(quadruped: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_how_it_walked(
+    quadruped: Run, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = (exported / "policy.onnx").read_bytes()
+    monkeypatch.setattr(exporting, "onnx_model", lambda *_: contents)  # made once already
     code = command(["export", str(quadruped.path), "--out", str(tmp_path), "--check-walk", "0.4", "--json"])
     walked = json.loads(capsys.readouterr().out)["walk"]
     assert walked["command"] == [0.5, 0.0, 0.0]

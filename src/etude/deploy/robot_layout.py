@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -100,7 +101,7 @@ def robot_layout(robots: RobotVector, inputs: list[str]) -> RobotLayout:
     task, scene = robots.task, robots.scene
     groups = {name: name if name in robots.groups else next(iter(robots.groups)) for name in inputs}
     return RobotLayout(
-        model=task.model,
+        model=Path(task.model).name,  # a robot of the user's own is a path
         file=ROBOT_FILE,
         base=scene.model.body(scene.base_body).name,
         timestep=task.timestep,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,17 @@ def torchscript(graph: PolicyGraph) -> bytes:
         except (RuntimeError, ValueError, TypeError) as error:
             raise EtudeError(f"TorchScript can't trace this network: {_first_line(error)}") from error
         torch.jit.save(traced, buffer)
-    return buffer.getvalue()
+    return _without_traces_of_this_machine(buffer.getvalue())
+
+
+def _without_traces_of_this_machine(archive: bytes) -> bytes:
+    """Return a TorchScript file without the notes on which source line each operation came from: they name folders here."""
+    kept = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(kept, "w") as target:
+        for entry in source.infolist():
+            if not entry.filename.endswith(".debug_pkl"):
+                target.writestr(entry.filename, source.read(entry))
+    return kept.getvalue()
 
 
 def run_torchscript(path: Path, graph: PolicyGraph) -> Runner:

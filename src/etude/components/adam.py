@@ -39,16 +39,28 @@ def adam_state(objective: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
     return state
 
 
-def adam_(state: dict[str, Any], name: str, gradient: Tensor, skip: Tensor | None) -> None:
+def adam_scalars(state: dict[str, Any], name: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a parameter's next step count, its step size and the root of its second bias correction, all 0-dim.
+
+    They are the same for every parameter with the same rate and options, and computed once for all of these: a compiler would
+    put the powers into each parameter's loop, where they cost as much as all the rest.
+    """
+    beta1, beta2, _, _ = state["options"][name]
+    count = state["step"][name] + 1
+    return count, state["rate"][name] / (1 - beta1**count), (1 - beta2**count).sqrt()
+
+
+def adam_(
+    state: dict[str, Any], name: str, gradient: Tensor, skip: Tensor | None, scalars: tuple[Tensor, Tensor, Tensor]
+) -> None:
     """AdamW (Loshchilov and Hutter 2019) on one parameter, in place; the arithmetic of torch's own, in its order."""
     parameter, first, second = state["parameters"][name], state["first"][name], state["second"][name]
-    step, rate = state["step"][name], state["rate"][name]
     beta1, beta2, eps, weight_decay = state["options"][name]
-    count = step + 1
+    count, size, correction = scalars
     mean = first + (gradient - first) * (1 - beta1)
     square = second * beta2 + gradient * gradient * (1 - beta2)
-    denominator = square.sqrt() / (1 - beta2**count).sqrt() + eps
-    moved = parameter * (1 - rate * weight_decay) - (rate / (1 - beta1**count)) * (mean / denominator)
-    updates = ((parameter, moved), (first, mean), (second, square), (step, count))
+    denominator = square.sqrt() / correction + eps
+    kept = parameter * (1 - state["rate"][name] * weight_decay) if weight_decay else parameter
+    updates = ((parameter, kept - size * (mean / denominator)), (first, mean), (second, square), (state["step"][name], count))
     for old, new in updates:
         old.copy_(new if skip is None else torch.where(skip > 0, old, new))

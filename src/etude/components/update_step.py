@@ -18,7 +18,7 @@ from torch.func import functional_call, grad_and_value
 from torch.optim import Optimizer
 
 from etude.buffers.rollout import take
-from etude.components.adam import adam_, adam_state, is_adam
+from etude.components.adam import adam_, adam_scalars, adam_state, is_adam
 from etude.components.optimizers import clipped_step, gradient_norms, or_non_finite
 from etude.compute.accelerate import Mode, compile_apart
 
@@ -221,8 +221,12 @@ class UpdateStep:
         norm = torch.stack([*squares.values()]).sum().sqrt()
         skip = or_non_finite(self.skip, norm) if self._skip_non_finite else self.skip
         scale = 1.0 if stage.max_grad_norm is None else (stage.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        scalars: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}
         for name, gradient in gradients.items():
-            adam_(state, name, gradient * scale, skip)
+            alike = (state["group"][name], state["options"][name])
+            if alike not in scalars:
+                scalars[alike] = adam_scalars(state, name)
+            adam_(state, name, gradient * scale, skip, scalars[alike])
         return self._report(stage, loss, metrics, {"": norm, **of_groups})
 
     # ---- captured: the eager step, recorded once for each pattern and replayed -------------------------------------------

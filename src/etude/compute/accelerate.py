@@ -43,6 +43,9 @@ def compile_apart(function: Any) -> Callable[..., Any]:
         "cpp_wrapper": True,
         # By exponentials: within 2e-7 of the library's tanh, and several times as fast.
         "cpp.use_decompose_tanh": True,
+        # Moments and weights that a later step reads are written down, not computed again inside that step's loops.
+        "realize_opcount_threshold": 4,
+        "realize_reads_threshold": 2,
         "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
     }
     return torch.compile(bound, dynamic=False, fullgraph=True, options=options)

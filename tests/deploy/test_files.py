@@ -105,6 +105,20 @@ def test_actions_are_in_the_environments_own_units() -> None:
     assert rounded.dtype == torch.int64
 
 
+def test_the_check_knows_a_graph_that_is_not_the_policy() -> None:
+    """Also for choices, whose scores are taken from the graph itself."""
+    actions = spaces.Discrete(4)
+    policy, other = _policy(SEEN, actions), _policy(SEEN, actions)
+    torch.nn.init.normal_(next(other.parts.parameters()), generator=torch.Generator().manual_seed(9))
+    graph = graph_of(other, SEEN, actions, "ppo")
+
+    def run(inputs: Any) -> Any:
+        return {"action": graph(torch.from_numpy(inputs["observation"])).numpy()}  # type: ignore[union-attr] # one result
+
+    assert largest_difference(policy, graph, SEEN, run) > TOLERANCE
+    assert largest_difference(other, graph, SEEN, run) <= TOLERANCE
+
+
 @pytest.mark.parametrize(
     "network", [LSTMConfig(memory_layers=2), TransformerConfig(width=16, heads=2, window=4)], ids=lambda n: n.type
 )

@@ -95,9 +95,8 @@ def test_it_sees_what_the_task_showed(history: int, quadruped: Run, exported: Pa
 
 @needs_onnx
 def test_it_walks_where_there_is_no_etude(exported: Path, tmp_path: Path) -> None:
-    shutil.copy(WALK, tmp_path / "walk.py")
     block = "import sys, runpy; sys.modules['etude'] = sys.modules['torch'] = None; sys.argv = sys.argv[1:]; "
-    words = ["walk.py", str(exported), "--seconds", "0.5", "--command", "0", "0", "0"]
+    words = [str(exported / "walk.py"), str(exported), "--seconds", "0.5", "--command", "0", "0", "0"]
     done = subprocess.run(
         [sys.executable, "-c", block + "runpy.run_path(sys.argv[0], run_name='__main__')", *words],
         cwd=tmp_path,

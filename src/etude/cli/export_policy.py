@@ -80,8 +80,13 @@ def export(
     failures = [str(problem) for problem in done.problems]
     walked = None
     if check_walk is not None and "onnx" in done.metadata.files:
-        walked = _walk(folder, check_walk, as_json)
-        if walked["falls"]:
+        from etude.deploy.walk import WalkError
+
+        try:
+            walked = _walk(folder, check_walk, as_json)
+        except WalkError as error:
+            failures.append(f"--check-walk: {error}")
+        if walked is not None and walked["falls"]:
             failures.append(f"the robot fell {walked['falls']} times in {walked['seconds']:g} s")
     if as_json:
         files = {name: {"path": str(folder / file.file), **_plain(file)} for name, file in done.metadata.files.items()}
@@ -104,13 +109,9 @@ def _show(path: Path, written: FileLayout) -> None:
 
 
 def _walk(folder: Path, seconds: float, as_json: bool) -> dict[str, Any]:
-    from etude.deploy.walk import WalkError, walk
-    from etude.errors import UserError
+    from etude.deploy.walk import walk
 
-    try:
-        walked = walk(folder, seconds)
-    except WalkError as error:
-        raise UserError(f"--check-walk: {error}") from error
+    walked = walk(folder, seconds)
     if not as_json:
         asked, done = walked["command"], walked["velocity"]
         print(

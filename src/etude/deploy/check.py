@@ -55,10 +55,13 @@ def _difference(
         read = dict(zip(graph.inputs, (parts[key] for key in _keys(graph, parts)), strict=True)) | memory
         outputs = run({name: value.numpy() for name, value in read.items()})
         action = torch.from_numpy(np.ascontiguousarray(outputs[ACTION]))
+        expected = graph.in_environment_units(own)
         if graph.sections:
-            found.append(graph.worse_by(graph.scores(*read.values()), action).max())
+            scores = graph.scores(*read.values())
+            # The policy's own choice is held to the same scores: they are those of what was written, not of the policy.
+            found += [graph.worse_by(scores, chosen).max() for chosen in (action, expected)]
         else:
-            expected = graph.in_environment_units(own).double()
+            expected = expected.double()
             found.append(((action.double() - expected).abs() / expected.abs().clamp(min=1)).max())
         memory = {name: torch.from_numpy(np.ascontiguousarray(outputs[f"next_{name}"])) for name in graph.memory}
     return float(torch.stack([value.double() for value in found]).max())

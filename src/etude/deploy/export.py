@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -137,6 +138,8 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {folder}: {error.strerror or error}") from error
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"--out {folder}: nothing can be written there")
 
 
 def _write_robot(stored: StoredPolicy, environment: VectorEnvironment, graph: PolicyGraph, folder: Path) -> RobotLayout | None:

@@ -14,12 +14,13 @@ from etude.robots.scene import build_scene
 from etude.runs.atomic import write_bytes_atomic, write_text_atomic
 
 ASSETS = "assets"
+WALK = Path(__file__).with_name("walk.py")
 _FOLDERS = {"mesh": "meshdir", "skin": "meshdir", "texture": "texturedir", "hfield": "meshdir"}
 """Which setting of the compiler says where the files of each kind are."""
 
 
 def write_robot(task: RobotConfig, folder: Path) -> None:
-    """Write robot.xml, and copies of the meshes and pictures that it names."""
+    """Write robot.xml, copies of the meshes and pictures that it names, and what lets it walk without Etude."""
     description = load_robot(task.model)
     text = build_scene(task, description).spec.to_xml()
     root = ElementTree.fromstring(text)
@@ -36,6 +37,7 @@ def write_robot(task: RobotConfig, folder: Path) -> None:
     for setting in ("assetdir", *_FOLDERS.values()):
         settings.pop(setting, None)
     write_text_atomic(folder / ROBOT_FILE, ElementTree.tostring(root, encoding="unicode") + "\n")
+    write_bytes_atomic(folder / WALK.name, WALK.read_bytes())
 
 
 def _find(name: str, folders: Sequence[Path]) -> Path:

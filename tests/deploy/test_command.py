@@ -82,9 +82,9 @@ def test_a_run_without_checkpoints_is_one_line(tmp_path: Path, capsys: pytest.Ca
 def test_missing_packages_are_named_with_the_line_that_installs_them(
     pendulum: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _without(monkeypatch, "onnx", "onnxscript")
+    _without(monkeypatch, "onnx", "onnxscript", "onnxruntime")
     assert command(["export", str(pendulum.path), "--out", str(tmp_path / "out")]) == 1
-    assert "--format onnx needs onnx and onnxscript: pip install 'etude[export]'" in capsys.readouterr().err
+    assert "--format onnx needs onnx, onnxscript, onnxruntime: pip install 'etude[export]'" in capsys.readouterr().err
 
 
 @needs_onnx

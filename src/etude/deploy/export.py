@@ -64,7 +64,7 @@ def require_packages(format_name: str) -> None:
     packages, extra = _PACKAGES.get(format_name, ((), ""))
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
-        raise MissingPackageError(f"--format {format_name} needs {' and '.join(missing)}: pip install '{extra}'")
+        raise MissingPackageError(f"--format {format_name} needs {', '.join(missing)}: pip install '{extra}'")
 
 
 def export_policy(

@@ -12,7 +12,10 @@ from etude.workflows.off_policy import OffPolicy
 from tests.runs_compared import train
 
 SPECS = [f"{name}:{variant}" for name, preset in environment_presets().items() for variant in variants(preset)]
-BASELINES = [f"{name}:random" for name in environment_presets()]
+EVERY_KIND = ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "HalfCheetah-v5", "MiniGrid-DoorKey-5x5-v0", "quadruped-flat")
+BASELINES = [
+    pytest.param(f"{name}:random", marks=() if name in EVERY_KIND else pytest.mark.slow) for name in environment_presets()
+]
 SHORT = ("algorithm.rollout_steps=16", "algorithm.batch_size=0.5", "algorithm.epochs=1")
 SHORT_OFF_POLICY = (
     *("algorithm.learning_starts=8", "algorithm.batch_size=8", "algorithm.train_every=8", "algorithm.gradient_steps=1"),

@@ -81,6 +81,7 @@ def test_ppo_takes_the_same_gradient_steps_on_all_sides(tmp_path: Path) -> None:
     assert resolved["network"]["actor"]["hidden_dims"] == task["hidden"]
 
 
+@pytest.mark.slow
 def test_collectors_and_loaders_are_measured(tmp_path: Path) -> None:
     _, document = run(tmp_path, "collect-cartpole", "loaders")
     check_document(document)

@@ -183,7 +183,8 @@ def test_a_vector_that_is_forgotten_ends_its_workers() -> None:
 # ---- whole scripts --------------------------------------------------------------------------------------------------------
 
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell turns off for what runs in its background
 import gymnasium, numpy as np, torch
 from my_module import Mine                      # lies beside this script
 from etude.environments.workers import WorkerVector

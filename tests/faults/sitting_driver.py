@@ -133,6 +133,8 @@ def _runs(pid: int) -> bool:
 
 def main(root: Path) -> None:
     torch.set_num_threads(1)
+    for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        signal.signal(number, usual)  # `nohup` and a shell's background turn them off
     provenance.installed_packages = dict  # type: ignore[assignment] # many runs are made here
     os.chdir(root)
     assert train(root / "whole") == 0  # here, so that no fork has anything left to import

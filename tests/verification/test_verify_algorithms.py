@@ -39,11 +39,15 @@ CASES = {
 }
 
 
+QUICK = ("a2c", "sac")
+"""In every suite; PPO has tests of its own."""
+
+
 def test_every_algorithm_is_here() -> None:
     assert set(CASES) == set(algorithms.builtin_names())
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES])
 def test_a_run_that_was_stopped_and_resumed_reproduces(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ from etude.workflows.dqn import DQN, QLoss
 TINY = (
     *("network.q.hidden_dims=[16]", "algorithm.batch_size=16", "algorithm.learning_starts=40", "algorithm.train_every=4"),
     *("algorithm.gradient_steps=2", "algorithm.target_every=3", "algorithm.dueling_units=8", "algorithm.quantiles=5"),
+    *("algorithm.tau=1", "algorithm.reward_scale=1", "algorithm.learning_rate=1e-3"),
     *("environment.num_envs=2", "training.total_steps=400", "evaluation.every_steps=0", "buffers.replay.capacity=100"),
 )
 DISTRIBUTIONS = {

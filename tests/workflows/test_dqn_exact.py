@@ -113,7 +113,7 @@ FAST: dict[str, tuple[tuple[str, ...], int]] = {
 }
 
 
-@pytest.mark.parametrize("kind", FAST)
+@pytest.mark.parametrize("kind", ["four at once", *(pytest.param(kind, marks=pytest.mark.slow) for kind in [*FAST][1:])])
 def test_a_compiled_update_equals_an_eager_one(kind: str) -> None:
     compare_with_eager(*FAST[kind], "cpu", "compiled")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from measurement import NotAvailableError
+from measurement import NotAvailableError, Point, point
 from tasks import PPOTask, ReplayTask
 
 
@@ -80,6 +80,27 @@ def _common_words(task: PPOTask | ReplayTask, *, compiled: bool, threads: int) -
         "checkpoint.every_steps=0",
         "logging.terminal=false",
     ]
+
+
+def start(spec: str, words: list[str], *, compiled: bool) -> tuple[Any, Any]:
+    """Return the resolved config and a training that is ready for its first step."""
+    from etude import assembly
+    from etude.config.compose import compose
+
+    config = assembly.resolve(compose(spec, words=words).config)
+    if compiled and config.experiment.compile == "off":
+        raise NotAvailableError("compiling needs a C++ compiler (c++, g++ or clang++)")
+    orchestrator = assembly.build(config)
+    assert orchestrator.collector is not None
+    orchestrator.collector.start(orchestrator.workflow.initial_state)
+    return config, orchestrator
+
+
+def train(orchestrator: Any) -> list[Point]:
+    """Train to the end, looking at the clock at every row of metrics."""
+    points = [point(0)]
+    points += [point(int(row["env_steps"]), int(row["updates"])) for row in orchestrator.rows()]
+    return points
 
 
 def plain(value: Any) -> Any:

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from measurement import NotAvailableError, Point, answer, point, steady, versions
+from measurement import Point, answer, point, steady, versions
 from tasks import PPOTask, ppo_task
 
-from sides.etude_config import plain, ppo_words
+from sides.etude_config import plain, ppo_words, start, train
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """Train, or only collect, and time it."""
-    from etude import assembly
-    from etude.config.compose import compose
     from etude.config.validate import to_plain
 
     task = ppo_task(request["task"])
     words = ppo_words(task, compiled=request["compiled"], threads=request["threads"])
-    config = assembly.resolve(compose(f"{task.env_id}:ppo", words=words).config)
-    if request["compiled"] and config.experiment.compile == "off":
-        raise NotAvailableError("compiling needs a C++ compiler (c++, g++ or clang++)")
-    orchestrator = assembly.build(config)
-    assert orchestrator.collector is not None
-    orchestrator.collector.start(orchestrator.workflow.initial_state)
-    points = _train(orchestrator) if task.learns else _collect(orchestrator, task)
+    config, orchestrator = start(f"{task.env_id}:ppo", words, compiled=request["compiled"])
+    points = train(orchestrator) if task.learns else _collect(orchestrator, task)
     settings, environment = to_plain(config), orchestrator.collector.environment
     return {
         **steady(points, task.warmup_steps),
@@ -36,12 +29,6 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         },
         "versions": versions("etude", "torch", "gymnasium", "mujoco", "numpy"),
     }
-
-
-def _train(orchestrator: Any) -> list[Point]:
-    points = [point(0)]
-    points += [point(int(row["env_steps"]), int(row["updates"])) for row in orchestrator.rows()]
-    return points
 
 
 def _collect(orchestrator: Any, task: PPOTask) -> list[Point]:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from measurement import NotAvailableError, answer, point, steady, versions
+from measurement import answer, steady, versions
 from tasks import replay_task
 
-from sides.etude_config import plain, replay_words
+from sides.etude_config import plain, replay_words, start, train
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """Train and time it."""
-    from etude import assembly
-    from etude.config.compose import compose
     from etude.config.validate import to_plain
 
     task = replay_task(request["task"])
     words = replay_words(task, compiled=request["compiled"], threads=request["threads"])
-    config = assembly.resolve(compose(f"{task.env_id}:{task.algorithm}", words=words).config)
-    if request["compiled"] and config.experiment.compile == "off":
-        raise NotAvailableError("compiling needs a C++ compiler (c++, g++ or clang++)")
-    orchestrator = assembly.build(config)
-    assert orchestrator.collector is not None
-    orchestrator.collector.start(orchestrator.workflow.initial_state)
-    points = [point(0)]
-    points += [point(int(row["env_steps"]), int(row["updates"])) for row in orchestrator.rows()]
+    config, orchestrator = start(f"{task.env_id}:{task.algorithm}", words, compiled=request["compiled"])
+    points = train(orchestrator)
     settings = to_plain(config)
     return {
         **steady(points, task.warmup_steps),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from etude.compute.processors import available_cpus
 from etude.environments.families import FAMILIES, Family
 from etude.isolation import Call, Result, run_isolated
 
@@ -79,7 +80,7 @@ def machine(runs: Path, timeout_s: float = TIMEOUT_S) -> list[Fact]:
     call = Call("torch", tell_torch)
     (torch,) = run_isolated([call], jobs=1, timeout_s=timeout_s, preload=_PRELOAD)
     facts = torch.facts
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cpus()
     broken = "" if torch.status == "done" else f"{torch.detail}; reinstall PyTorch: pip install --force-reinstall torch"
     return [
         Fact("etude", __version__),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -169,8 +168,3 @@ def parse_seeds(text: str) -> list[int]:
     if repeated or not seeds:
         raise UserError(f"--seed {text}: {f'{repeated[0]} is there twice' if repeated else 'names no seed'}")
     return seeds
-
-
-def cores() -> int:
-    """Return the CPU cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -11,10 +11,11 @@ from typing import TextIO
 
 from rich.text import Text
 
+from etude.compute.processors import available_cpus
 from etude.config.hashing import config_hash
 from etude.config.schema import Config
 from etude.errors import UserError
-from etude.seed_group import Seed, SeedGroup, cores
+from etude.seed_group import Seed, SeedGroup
 from etude.telemetry.live_area import LiveArea
 from etude.telemetry.readable import duration, number
 
@@ -41,7 +42,7 @@ def train_group(
         root=root,
         arguments=arguments,
         seeds=seeds,
-        parallel=parallel or max(1, cores() // (config.experiment.threads or 1)),
+        parallel=parallel or max(1, available_cpus() // (config.experiment.threads or 1)),
     )
     code = group.train(GroupView(group, sys.stderr, quiet=quiet).show)
     for line in result_lines(group):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -100,7 +99,9 @@ def _chosen(names: Sequence[str], limit: int, nothing: str) -> list[str]:
 
 
 def _jobs(given: int | None) -> int:
-    return max(1, given or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+    from etude.compute.processors import available_cpus
+
+    return max(1, given or available_cpus())
 
 
 def _report(outcomes: Iterator[Outcome], total: int, what: str, as_json: bool) -> int:

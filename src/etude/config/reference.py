@@ -82,11 +82,16 @@ def render_reference() -> str:
 
 def refresh(text: str) -> str:
     """Return a document with everything between its two markers generated anew."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"there is no place for the reference: two lines {BEGIN!r} and {END!r} are needed")
-    return f"{before}{BEGIN}\n\n{render_reference()}\n\n{END}{after}"
+    return between(text, BEGIN, END, render_reference())
+
+
+def between(text: str, begin: str, end: str, content: str) -> str:
+    """Return a document with `content` between two lines of it, in place of what stands there."""
+    before, found_begin, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise ValueError(f"there is no place for the reference: two lines {begin!r} and {end!r} are needed")
+    return f"{before}{begin}\n\n{content}\n\n{end}{after}"
 
 
 def _literal(node: ast.stmt) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from mujoco import MjData, MjModel, mj_rnePostConstraint, mjtStage  # type: igno
 from mujoco.batch import Batch
 from torch import Tensor
 
+from etude.compute.processors import available_cpus
 from etude.errors import UserError
 
 _NO_STAGE = int(mjtStage.mjSTAGE_NONE)
@@ -154,13 +154,6 @@ class MujocoSimulation:
             self._batch.get_data(index, data)
             mj_rnePostConstraint(self.model, data)
             forces[index] = data.cfrc_ext
-
-
-def available_cpus() -> int:
-    """Return the number of CPUs this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _tensor(array: np.ndarray) -> Tensor:

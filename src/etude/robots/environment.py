@@ -16,15 +16,16 @@ from etude.config.schema import EnvironmentConfig
 from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.errors import EtudeError, UserError
 from etude.robots.commands import Commands
+from etude.robots.cpu_simulation import CpuSimulation
 from etude.robots.description import load_robot, matches
 from etude.robots.drawing import RobotCamera
 from etude.robots.observing import ObservationGroup
 from etude.robots.rotations import from_yaw
 from etude.robots.scene import build_scene
-from etude.robots.simulation import make_simulation
 from etude.robots.state import Memory, State
 from etude.robots.terms.randomizations import build_randomizations
 from etude.robots.terms.rewards import REWARDS
+from etude.robots.terms.table import options_of
 from etude.robots.terms.terminations import TERMINATIONS
 from etude.robots.terrain import Levels, Terrain
 
@@ -49,7 +50,7 @@ class RobotVector(VectorEnvironment):
         self.device = torch.device("cpu")
         self.terrain = None if task.terrain.type == "flat" else Terrain(task.terrain, self.device)
         self.scene = build_scene(task, self.description, patterns, self.terrain)
-        self.simulation = make_simulation(self.scene, num_envs, self.device)
+        self.simulation = CpuSimulation(self.scene, num_envs)
         self.dt = task.timestep * task.decimation
         self.max_episode_steps = config.max_episode_steps or round(DEFAULT_EPISODE_S / self.dt)
         self.generator = torch.Generator(self.device)
@@ -91,8 +92,8 @@ class RobotVector(VectorEnvironment):
         groups = {}
         for name, terms in task.observations.items():
             chosen = {term: options for term, options in terms.items() if options is not False and term != "history"}
-            length = int(terms.get("history", 1))
-            groups[name] = ObservationGroup(name, chosen, self.state, self.generator, training=self.training, history=length)
+            settings = {"training": self.training, "history": terms.get("history", 1)}
+            groups[name] = ObservationGroup(name, chosen, self.state, self.generator, **settings)
         return groups
 
     def _build_rewards(self, task: RobotConfig) -> dict[str, tuple[Any, float]]:
@@ -113,13 +114,10 @@ class RobotVector(VectorEnvironment):
 
     def _resolve(self, options: Any, where: str) -> dict[str, Any]:
         """Put the names of bodies in the place of the patterns that a user gave."""
-        resolved = dict(options or {})
+        resolved = options_of(options, f"environment.robot.{where}")
         if "bodies" in resolved:
-            names = list(self.scene.contact_bodies)
-            path = f"environment.robot.{where}.bodies"
-            given = resolved["bodies"] if isinstance(resolved["bodies"], Sequence | tuple) else [resolved["bodies"]]
-            patterns = [given] if isinstance(given, str) else given
-            found = dict.fromkeys(name for pattern in patterns for name in matches(pattern, names, path))
+            names, path = self.scene.contact_bodies, f"environment.robot.{where}.bodies"
+            found = dict.fromkeys(name for pattern in _patterns(resolved) for name in matches(pattern, names, path))
             resolved["bodies"] = tuple(found)
         return resolved
 
@@ -135,7 +133,7 @@ class RobotVector(VectorEnvironment):
         qpos = torch.as_tensor(scene.model.qpos0, dtype=torch.float32).clone()
         first = scene.base_qpos
         qpos[first : first + 7] = torch.tensor([0.0, 0.0, scene.start_height, 1.0, 0.0, 0.0, 0.0])
-        qpos[torch.as_tensor(scene.qpos_address, dtype=torch.int64)] = torch.as_tensor(scene.default_pose, dtype=torch.float32)
+        qpos[self.state.joint_qpos] = torch.as_tensor(scene.default_pose, dtype=torch.float32)
         return qpos, torch.zeros(scene.model.nv)
 
     # ---- the contract ----------------------------------------------------------------------------------------------------
@@ -280,7 +278,7 @@ class RobotVector(VectorEnvironment):
             qpos[:, first + 2] += self.levels.terrain.height(qpos[:, first : first + 2])
         qpos[:, first + 3 : first + 7] = from_yaw(reset.yaw * u[:, 2])
         qvel[:, dof : dof + 6] = reset.velocity * u[:, 3:9]
-        joints = torch.as_tensor(scene.qpos_address, dtype=torch.int64)
+        joints = self.state.joint_qpos
         moved = qpos[:, joints] + reset.joints * u[:, 9:]
         qpos[:, joints] = moved.clamp(self.state.position_limits[:, 0], self.state.position_limits[:, 1])
         self.memory.forget(which)
@@ -345,9 +343,13 @@ class RobotVector(VectorEnvironment):
 
 def _bodies_of(section: dict[str, Any]) -> list[str]:
     """The bodies whose contacts the terms of a section read."""
-    found: list[str] = []
-    for entry in section.values():
-        if isinstance(entry, dict) and "bodies" in entry:
-            bodies = entry["bodies"]
-            found += [bodies] if isinstance(bodies, str) else list(bodies)
-    return found
+    return [pattern for entry in section.values() if isinstance(entry, dict) for pattern in _patterns(entry)]
+
+
+def _patterns(options: dict[str, Any]) -> list[str]:
+    """One name, or a list of them."""
+    bodies = options.get("bodies", [])
+    listed = [bodies] if isinstance(bodies, str) else bodies
+    if not isinstance(listed, list | tuple) or not all(isinstance(name, str) for name in listed):
+        raise UserError(f"bodies={bodies}: must be the name of a body, or a list of names")
+    return list(listed)

@@ -14,6 +14,7 @@ from etude.config.robots import Range
 from etude.config.validate import Validator
 from etude.robots.state import State
 from etude.robots.terms.observations import OBSERVATIONS
+from etude.robots.terms.table import options_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class ObservationGroup:
     """What one network sees."""
 
     def __init__(
-        self, name: str, terms: Mapping[str, Any], state: State, generator: Generator, *, training: bool, history: int = 1
+        self, name: str, terms: Mapping[str, Any], state: State, generator: Generator, *, training: bool, history: Any = 1
     ) -> None:
         self.name, self._generator = name, generator
         where = f"environment.robot.observations.{name}"
@@ -47,7 +48,7 @@ class ObservationGroup:
         """Each term with how it is seen and how many numbers it has."""
         self._computed = []
         for term, options in terms.items():
-            given = dict(options or {})
+            given = options_of(options, f"{where}.{term}")
             look = {"history": history} | {key: given.pop(key) for key in LOOK_KEYS if key in given}
             bound = OBSERVATIONS.bind(term, given, where)
             self._computed.append(bound)

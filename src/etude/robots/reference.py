@@ -9,7 +9,7 @@ import inspect
 import sys
 from pathlib import Path
 
-from etude.config.reference import setting_rows
+from etude.config.reference import between, setting_rows
 from etude.robots.terms.observations import OBSERVATIONS
 from etude.robots.terms.randomizations import RANDOMIZATIONS
 from etude.robots.terms.rewards import REWARDS
@@ -50,11 +50,7 @@ def _table(table: Table) -> list[str]:
 
 def refresh(text: str) -> str:
     """Return a document with everything between its two markers generated anew."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"there is no place for the tables: two lines {BEGIN!r} and {END!r} are needed")
-    return f"{before}{BEGIN}\n\n{render_reference()}\n\n{END}{after}"
+    return between(text, BEGIN, END, render_reference())
 
 
 if __name__ == "__main__":

@@ -61,10 +61,3 @@ class Simulation(ABC):
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-
-
-def make_simulation(scene: Scene, count: int, device: torch.device) -> Simulation:
-    """Return the simulator for a device."""
-    from etude.robots.cpu_simulation import CpuSimulation
-
-    return CpuSimulation(scene, count)

@@ -91,10 +91,9 @@ class State:
         self.default_pose = constant(scene.default_pose)
         self.position_limits = constant(scene.position_limits)
         self.effort_limit = constant(scene.effort_limit)
-        self.stiffness, self.damping = constant(scene.stiffness), constant(scene.damping)
         self.gait_offsets = constant(scene.description.gait or [0.0] * len(scene.feet))
         self.standing_height = scene.description.height
-        self._joint_qpos = constant(scene.qpos_address, torch.int64)
+        self.joint_qpos = constant(scene.qpos_address, torch.int64)
         self._joint_dofs = constant(scene.dof_address, torch.int64)
         self._down = constant([0.0, 0.0, -1.0])
         self._feet = {kind: self._sensor_columns(kind, scene.feet) for kind in ("force", "position", "velocity")}
@@ -171,7 +170,7 @@ class State:
     @cached_property
     def joint_position(self) -> Tensor:
         """(N, J)"""
-        return self.simulation.qpos.index_select(1, self._joint_qpos)
+        return self.simulation.qpos.index_select(1, self.joint_qpos)
 
     @cached_property
     def joint_velocity(self) -> Tensor:

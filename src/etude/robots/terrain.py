@@ -139,6 +139,7 @@ class Terrain:
         """Where the first height's cell begins, in x and y."""
         self.half_extent = extent / 2
         self._grid = torch.as_tensor(heights, dtype=torch.float32, device=device)
+        self._limit = torch.as_tensor(self.half_extent - 1.0, dtype=torch.float32, device=device)
         self._low = torch.as_tensor(self.low, dtype=torch.float32, device=device)
         level, column = np.meshgrid(np.arange(config.levels), np.arange(config.columns), indexing="ij")
         middles = self.low + BORDER + (np.stack([level, column], -1) + 0.5) * config.tile
@@ -164,8 +165,7 @@ class Terrain:
 
     def is_outside(self, points: Tensor) -> Tensor:
         """Whether points (..., 2) are beyond the tiles, within a metre of the ground's edge."""
-        limit = torch.as_tensor(self.half_extent - 1.0, dtype=points.dtype, device=points.device)
-        return (points.abs() > limit).any(-1)
+        return (points.abs() > self._limit).any(-1)
 
 
 def _shares(config: TerrainConfig) -> dict[str, float]:

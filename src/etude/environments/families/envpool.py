@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import os
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from etude.compute.processors import available_cpus
 from etude.errors import MissingPackageError, UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def make_pool(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment:
     options = dict(config.kwargs)
     if config.max_episode_steps is not None:
         options["max_episode_steps"] = config.max_episode_steps
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cpus()
 
     def make(seeds: Sequence[int]) -> Any:
         # Its generators take 32 bits; one seed a copy.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from etude.config.reference import setting_rows
+from etude.config.reference import between, setting_rows
 from etude.config.registry import wrappers as registry
 from etude.config.validate import options_schema
 from etude.environments.wrappers.transform import Transform
@@ -39,11 +39,7 @@ def _place(cls: type) -> str:
 
 def refresh(text: str) -> str:
     """Return a document with everything between its two markers generated anew."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"there is no place for the tables: two lines {BEGIN!r} and {END!r} are needed")
-    return f"{before}{BEGIN}\n\n{render_reference()}\n\n{END}{after}"
+    return between(text, BEGIN, END, render_reference())
 
 
 if __name__ == "__main__":

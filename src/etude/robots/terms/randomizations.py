@@ -16,6 +16,7 @@ from etude.errors import UserError, did_you_mean
 from etude.robots.scene import FLOOR
 from etude.robots.simulation import Simulation
 from etude.robots.state import State
+from etude.robots.terms.table import options_of
 
 RANDOMIZATIONS: dict[str, type[Randomization]] = {}
 Kind = TypeVar("Kind", bound="Randomization")
@@ -334,5 +335,7 @@ def build_randomizations(config: dict[str, Any], state: State, generator: Genera
             near = did_you_mean(name, RANDOMIZATIONS) or f" (there are {', '.join(sorted(RANDOMIZATIONS))})"
             raise UserError(f"{where}.{name}: unknown randomisation{near}")
         cls = RANDOMIZATIONS[name]
-        built.append(cls(Validator().build(cls.Options, options, f"{where}.{name}"), state, generator))
+        built.append(
+            cls(Validator().build(cls.Options, options_of(options, f"{where}.{name}"), f"{where}.{name}"), state, generator)
+        )
     return built

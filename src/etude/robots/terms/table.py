@@ -14,6 +14,19 @@ from etude.robots.state import State
 Term = Callable[..., Tensor]
 
 
+def options_of(given: Any, where: str) -> dict[str, Any]:
+    """Return a term's options as a mapping; nothing stands for none, anything else is an error."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise UserError(f"{where}={given}: must be a mapping of options, such as {{}}")
+    return dict(given)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
 class Table:
     """The terms of one kind."""
 
@@ -41,6 +54,9 @@ class Table:
             if key not in known:
                 near = did_you_mean(key, known) or f" (known: {', '.join(known) or 'none'})"
                 raise UserError(f"{where}.{name}.{key}: unknown option{near}")
+            default = inspect.signature(term).parameters[key].default
+            if isinstance(default, int | float | None) and not _is_number(options[key]):
+                raise UserError(f"{where}.{name}.{key}={options[key]}: must be a number")
         fixed = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
 
         def bound(state: State) -> Tensor:

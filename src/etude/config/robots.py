@@ -63,6 +63,12 @@ class CommandConfig:
     """Commands slower than this (m/s, and rad/s) mean standing still."""
     gait_hz: PositiveFloat = 2.0
     """Strides a second of the gait's clock."""
+    levels: PositiveInt = 1
+    """In training, ranges grow to what they are in so many levels, robot by robot, as it follows its commands; 1: at once."""
+    level_up: UnitInterval = 0.8
+    """A robot moves a level up after an episode without a fall that followed commands better than this (1 is exactly)."""
+    level_down: UnitInterval = 0.5
+    """And a level down after one that followed them worse than this."""
 
 
 @dataclass(frozen=True)

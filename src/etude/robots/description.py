@@ -35,6 +35,8 @@ class RobotDescription:
     """The default pose: {joint, as a regular expression: rad}; what is not named is at 0."""
     actuators: dict[str, ActuatorConfig] = field(default_factory=lambda: {"all": ActuatorConfig()})
     """Groups of motors."""
+    mirror: tuple[tuple[str, str], ...] = ()
+    """Words of names that mean left and right: [[port, starboard]]. Default: left and right, L and R, FL and FR, and so on."""
     folder: Path = MODELS
     """Where the files are."""
 

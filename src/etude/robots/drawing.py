@@ -3,43 +3,90 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import mujoco  # type: ignore[import-untyped] # compiled, without stubs
 import numpy as np
+import torch
+
+from etude.config.constraints import Bounds, PositiveFloat, PositiveInt, at_least
+from etude.config.validate import Validator
+from etude.errors import UserError
+from etude.robots.rotations import yaw_of
 
 _mujoco: Any = mujoco
 
 
-class RobotCamera:
-    """Follows a robot's base from the side. Only one OpenGL context is current: each picture takes it back."""
+@dataclass(frozen=True)
+class View:
+    """How a robot is looked at."""
 
-    def __init__(self, model: Any, body: int, *, width: int = 640, height: int = 480, distance: float = 1.6) -> None:
-        self._model, self._size = model, (height, width)
-        model.vis.global_.offwidth, model.vis.global_.offheight = width, height
+    camera: Literal["follow", "behind", "fixed"] = "follow"
+    """follow: goes along with the robot; behind: turns with it too; fixed: stays where the robot was at first."""
+    distance: PositiveFloat = 1.6
+    """Metres to the robot."""
+    azimuth: float = 120.0
+    """Degrees about the vertical axis: 0 looks along x, 90 along y; seen from behind, 0 looks ahead."""
+    elevation: Annotated[float, Bounds(low=-90, high=90)] = -15.0
+    """Degrees of the line of sight above the horizon; below 0 it looks down."""
+    robot: Annotated[int, at_least(0)] = 0
+    """Which one, where there are several."""
+    width: PositiveInt = 640
+    """Pixels."""
+    height: PositiveInt = 480
+    """Pixels."""
+
+
+def read_view(options: Mapping[str, Any], *, robots: int = 1, where: str = "render options") -> View:
+    """Return a view from plain data; an unknown or impossible option is an error that names it."""
+    if options.get("camera") == "behind" and "azimuth" not in options:
+        options = {**options, "azimuth": 0.0}
+    view = Validator().build(View, dict(options), where)
+    if view.robot >= robots:
+        raise UserError(
+            f"{where}.robot={view.robot}: there {'is one robot' if robots == 1 else f'are {robots} robots'}, from 0 on"
+        )
+    return view
+
+
+class RobotCamera:
+    """Looks at a robot's base. Only one OpenGL context is current: each picture takes it back."""
+
+    def __init__(self, model: Any, body: int, view: View) -> None:
+        self._model, self._body, self._view = model, body, view
+        model.vis.global_.offwidth, model.vis.global_.offheight = view.width, view.height
         backend = os.environ.get("MUJOCO_GL") or "egl"
-        self._context = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
+        self._context = importlib.import_module(f"mujoco.{backend}").GLContext(view.width, view.height)
         self._context.make_current()
         self._drawer = _mujoco.MjrContext(model, _mujoco.mjtFontScale.mjFONTSCALE_100)
         self._scene = _mujoco.MjvScene(model, maxgeom=2000)
         self._options = _mujoco.MjvOption()
         self._camera = _mujoco.MjvCamera()
-        self._camera.type = _mujoco.mjtCamera.mjCAMERA_TRACKING
-        self._camera.trackbodyid = body
-        self._camera.distance, self._camera.azimuth, self._camera.elevation = distance, 120.0, -15.0
+        self._camera.distance, self._camera.azimuth, self._camera.elevation = view.distance, view.azimuth, view.elevation
+        if view.camera != "fixed":
+            self._camera.type = _mujoco.mjtCamera.mjCAMERA_TRACKING
+            self._camera.trackbodyid = body
+        self._looks_at: np.ndarray | None = None
 
     def take(self, data: Any) -> np.ndarray:
         """Return a picture of one robot's simulation, (H, W, 3) uint8."""
         self._context.make_current()
-        height, width = self._size
+        if self._view.camera == "behind":
+            self._camera.azimuth = self._view.azimuth + math.degrees(yaw_of(torch.from_numpy(data.xquat[self._body])))
+        elif self._view.camera == "fixed" and self._looks_at is None:
+            self._looks_at = self._camera.lookat[:] = data.xpos[self._body]
+        width, height = self._view.width, self._view.height
         every = _mujoco.mjtCatBit.mjCAT_ALL
         _mujoco.mjv_updateScene(self._model, data, self._options, None, self._camera, every, self._scene)
         _mujoco.mjr_setBuffer(_mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._drawer)
-        view = _mujoco.MjrRect(0, 0, width, height)
-        _mujoco.mjr_render(view, self._scene, self._drawer)
+        rectangle = _mujoco.MjrRect(0, 0, width, height)
+        _mujoco.mjr_render(rectangle, self._scene, self._drawer)
         picture = np.zeros((height, width, 3), np.uint8)
-        _mujoco.mjr_readPixels(picture, None, view, self._drawer)
+        _mujoco.mjr_readPixels(picture, None, rectangle, self._drawer)
         return picture[::-1].copy()
 
     def close(self) -> None:

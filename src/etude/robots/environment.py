@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,18 @@ from torch import Tensor
 from etude.compute.random_streams import derive_seed
 from etude.config.robots import RobotConfig
 from etude.config.schema import EnvironmentConfig
+from etude.environments.mirror import Mirror
 from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.errors import EtudeError, UserError
 from etude.robots.commands import Commands
 from etude.robots.cpu_simulation import CpuSimulation
 from etude.robots.description import load_robot, matches
-from etude.robots.drawing import RobotCamera
+from etude.robots.drawing import RobotCamera, View, read_view
 from etude.robots.observing import ObservationGroup
 from etude.robots.rotations import from_yaw
 from etude.robots.scene import build_scene
 from etude.robots.state import Memory, State
+from etude.robots.symmetry import mirror_of
 from etude.robots.terms.randomizations import build_randomizations
 from etude.robots.terms.rewards import REWARDS
 from etude.robots.terms.table import options_of
@@ -57,7 +59,7 @@ class RobotVector(VectorEnvironment):
         self.memory = Memory(self.scene, num_envs, self.device)
         self.state = State(self.simulation, self.memory, self.dt, self.terrain)
         self.levels = None if self.terrain is None else Levels(self.terrain, num_envs, self.generator, training=training)
-        self.commands = Commands(task.commands, self.generator)
+        self.commands = Commands(task.commands, self.generator, num_envs, training=training)
         wanted = task.randomization if training else {}
         self.randomizations = build_randomizations(wanted, self.state, self.generator)
         self.groups = self._build_groups(task)
@@ -82,7 +84,7 @@ class RobotVector(VectorEnvironment):
         self.render_fps = 1.0 / self.dt
         self.listener: Callable[[State], None] | None = None
         """Called with the state that every step led to, before any robot begins again."""
-        self._camera: RobotCamera | None = None
+        self._view, self._camera = View(), None
 
     # ---- building --------------------------------------------------------------------------------------------------------
 
@@ -146,6 +148,7 @@ class RobotVector(VectorEnvironment):
         everyone = torch.ones(self.num_envs, dtype=torch.bool)
         if self.levels is not None:
             self.levels.start()
+        self.commands.start()
         for randomization in self.randomizations:
             randomization.start()
         self._begin(everyone, with_randomizations=False)
@@ -243,6 +246,7 @@ class RobotVector(VectorEnvironment):
             raise EtudeError(f"environment.robot.rewards.{terms[0]}: is not a number for robot {robot}, whose state is finite")
         if self.levels is not None:
             info["terrain_level"] = self.levels.level.float()
+        info |= self.commands.info()
         if "unstable" in self.terminations:
             info["unstable"] = torch.zeros(self.num_envs) if broken is None else broken.float()
         return total, info
@@ -301,11 +305,20 @@ class RobotVector(VectorEnvironment):
 
     # ---- looking and keeping ---------------------------------------------------------------------------------------------
 
+    def look(self, options: Mapping[str, Any]) -> None:
+        """Set how pictures are taken: the fields of `View`."""
+        self.close()
+        self._view = read_view(options, robots=self.num_envs)
+
     def render(self) -> np.ndarray:
-        """Return a picture of the first robot."""
+        """Return a picture of a robot, the first one unless the view says otherwise."""
         if self._camera is None:
-            self._camera = RobotCamera(self.scene.model, self.scene.base_body)
-        return self._camera.take(self.simulation.data(0))
+            self._camera = RobotCamera(self.scene.model, self.scene.base_body, self._view)
+        return self._camera.take(self.simulation.data(self._view.robot))
+
+    def mirror(self) -> Mirror:
+        """Return how left and right change places in observations and actions."""
+        return mirror_of(self.scene, self.task.observations, self.groups, self.device)
 
     def close(self) -> None:
         """Free the camera."""
@@ -323,6 +336,7 @@ class RobotVector(VectorEnvironment):
             "targets": self._targets.clone(),
             "lag_steps": self._lag_steps.clone(),
             "level": None if self.levels is None else self.levels.level.clone(),
+            "commands": self.commands.state_dict(),
             "generator": self.generator.get_state(),
         }
 
@@ -337,6 +351,7 @@ class RobotVector(VectorEnvironment):
         self._lag_steps = state["lag_steps"].clone()
         if self.levels is not None:
             self.levels.level.copy_(state["level"])
+        self.commands.load_state_dict(state.get("commands", {}))
         self.generator.set_state(state["generator"])
         self.state.refresh()
 

@@ -12,6 +12,7 @@ import numpy as np
 from etude.config.robots import ActuatorConfig, RobotConfig
 from etude.errors import UserError
 from etude.robots.description import RobotDescription, assign, matches
+from etude.robots.model_files import read_model
 from etude.robots.terrain import Terrain
 
 _mujoco: Any = mujoco
@@ -65,7 +66,7 @@ def build_scene(
     config: RobotConfig, description: RobotDescription, contact_patterns: Sequence[str] = (), terrain: Terrain | None = None
 ) -> Scene:
     """Compile a robot on its ground; `contact_patterns` name the bodies whose contacts the task reads."""
-    spec = _load(description)
+    spec = read_model(description.path)
     base = _base_body(spec, description)
     _set_options(spec, config)
     joints = [joint.name for joint in spec.joints if joint.type in (_mujoco.mjtJoint.mjJNT_HINGE, _mujoco.mjtJoint.mjJNT_SLIDE)]
@@ -133,13 +134,6 @@ def _lowest_point(model: Any, free: int, joints: Sequence[int], pose: np.ndarray
         reach = half[0] if is_sphere else np.abs(up) @ half
         lowest = min(lowest, float(data.geom_xpos[geom, 2] + up @ middle - reach))
     return lowest
-
-
-def _load(description: RobotDescription) -> Any:
-    try:
-        return _mujoco.MjSpec.from_file(str(description.path))
-    except (ValueError, FileNotFoundError) as error:
-        raise UserError(f"{description.path.name}: MuJoCo can't read this robot: {' '.join(str(error).split())}") from error
 
 
 def _base_body(spec: Any, description: RobotDescription) -> str:

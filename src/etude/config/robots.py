@@ -124,6 +124,8 @@ class SolverConfig:
     """Steps of each line search."""
     cone: Literal["pyramidal", "elliptic"] = "pyramidal"
     """Shape of the friction cone."""
+    impratio: PositiveFloat = 1.0
+    """How much stiffer friction is than what keeps bodies apart; higher slips less, and wants an elliptic cone."""
     self_collisions: bool = False
     """Whether parts of the robot touch each other."""
 

@@ -158,6 +158,7 @@ def _set_options(spec: Any, config: RobotConfig) -> None:
     spec.option.disableflags |= _mujoco.mjtDisableBit.mjDSBL_AUTORESET
     cones = {"pyramidal": _mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": _mujoco.mjtCone.mjCONE_ELLIPTIC}
     spec.option.cone = cones[config.solver.cone]
+    spec.option.impratio = config.solver.impratio
 
 
 def _motors(groups: Mapping[str, ActuatorConfig], joints: Sequence[str], where: str) -> dict[str, ActuatorConfig]:

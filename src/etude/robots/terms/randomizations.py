@@ -104,8 +104,33 @@ class FloorFriction(_Fields):
 
     def apply(self, value: Tensor) -> None:
         """The ground's friction is the one that counts."""
-        friction = self.nominal["geom_friction"].clone()
+        friction = self.simulation.model_field("geom_friction")
         friction[:, self.simulation.scene.model.geom(FLOOR).id, 0] = value[:, 0].to(friction.dtype)
+        self.write("geom_friction", friction)
+
+
+@offer
+class FeetFriction(_Fields):
+    """Sliding friction of the feet, where the model gives them a higher priority than the ground's, 1"""
+
+    fields = ("geom_friction",)
+
+    def prepare(self) -> None:
+        """Find the feet."""
+        super().prepare()
+        model, feet = self.simulation.scene.model, self.simulation.scene.feet
+        names = [{model.geom(i).name, model.body(model.geom_bodyid[i]).name} for i in range(model.ngeom)]
+        self._geoms = [i for i in range(model.ngeom) if names[i] & set(feet) and model.geom_priority[i] > 1]
+        if not self._geoms:
+            raise UserError(
+                "environment.robot.randomization.feet_friction: the ground's friction counts; use floor_friction, or give the "
+                "feet priority=\"2\" in the model"
+            )
+
+    def apply(self, value: Tensor) -> None:
+        """All feet of a robot are alike."""
+        friction = self.simulation.model_field("geom_friction")
+        friction[:, self._geoms, 0] = value.to(friction.dtype)
         self.write("geom_friction", friction)
 
 

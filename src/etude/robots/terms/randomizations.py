@@ -120,12 +120,13 @@ class FeetFriction(_Fields):
         super().prepare()
         model, feet = self.simulation.scene.model, self.simulation.scene.feet
         names = [{model.geom(i).name, model.body(model.geom_bodyid[i]).name} for i in range(model.ngeom)]
-        self._geoms = [i for i in range(model.ngeom) if names[i] & set(feet) and model.geom_priority[i] > 1]
-        if not self._geoms:
+        geoms = [i for i in range(model.ngeom) if names[i] & set(feet) and model.geom_priority[i] > 1]
+        if not geoms:
             raise UserError(
                 "environment.robot.randomization.feet_friction: the ground's friction counts; use floor_friction, or give the "
-                "feet priority=\"2\" in the model"
+                'feet priority="2" in the model'
             )
+        self._geoms = torch.tensor(geoms, dtype=torch.int64, device=self.state.device)
 
     def apply(self, value: Tensor) -> None:
         """All feet of a robot are alike."""

@@ -19,7 +19,9 @@ class UserError(EtudeError):
 
 
 class MissingPackageError(EtudeError):
-    """Something optional is not installed; the message has the line that installs it."""
+    """Something optional is not installed; the message has the line that installs it (exit code 2)."""
+
+    exit_code = 2
 
 
 class ConfigError(UserError):

@@ -173,6 +173,18 @@ def test_a_slip_gets_a_few_clear_lines_exit_code_2_no_traceback_and_no_run(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("words", [["brax/inverted_pendulum:ppo"], ["CartPole-v1:ppo", "environment.backend=envpool"]])
+def test_a_package_that_is_not_installed_is_a_wrong_request_with_the_line_that_installs_it(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for package in ("brax", "jax", "envpool"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert etude(["train", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "pip install 'etude[" in line
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_space_an_algorithm_cannot_act_in_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     tmp_path.joinpath("strange_env.py").write_text(
         "import gymnasium\n"

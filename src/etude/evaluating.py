@@ -57,10 +57,12 @@ def measure(
 def as_json(result: EvaluationResult) -> dict[str, Any]:
     """Return a result with every episode."""
     interval = result.confidence_interval()
+    raw = {} if result.raw_returns is None else {"raw_returns": result.raw_returns.tolist()}
     return {
         **result.metrics(prefix=""),
         "return_ci95": None if interval is None else list(interval),
         "returns": result.returns.tolist(),
+        **raw,
         "lengths": result.lengths.tolist(),
         "timed_out": result.timed_out,
     }

@@ -133,7 +133,10 @@ def _is_documented(metric: str, documented: set[str]) -> bool:
 
 
 def test_every_metric_is_documented_and_every_documented_metric_of_ppo_exists(tmp_path: Path) -> None:
-    cartpole = ("training.total_steps=1024", "algorithm.target_kl=0.01", "algorithm.epochs=2")
+    cartpole = (
+        *("training.total_steps=1024", "algorithm.target_kl=0.01", "algorithm.epochs=2"),
+        "environment.wrappers=[{id: reward_scale, training_only: false}]",
+    )
     pendulum = (
         *("training.total_steps=1024", "algorithm.rollout_steps=64", "algorithm.epochs=1", "evaluation.mode=both"),
         *("algorithm.critic_learning_rate=1e-3", "evaluation.episodes=2"),

@@ -113,6 +113,38 @@ def test_new_episodes_after_a_restart_begin_from_nothing() -> None:
     assert tracked.read()["collect/return_mean"] == pytest.approx((5 + 1 + 1) / 3)
 
 
+@pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
+def test_the_tasks_own_returns_are_those_of_the_same_episodes(on_device: bool) -> None:
+    tracked, plain = statistics(6, on_device=on_device), statistics(6, on_device=on_device)
+    taken = steps(6, 200, seed=4)
+    for index, (raw, ended) in enumerate(taken):
+        tracked.add(raw.sign(), ended, raw)
+        plain.add(raw, ended)
+        if index % 40 == 3:
+            state = copied(tracked.state_dict())
+            tracked = statistics(6, on_device=on_device)
+            tracked.load_state_dict(state)
+    row, expected = tracked.read(), plain.read()
+    assert row["collect/raw_return_mean"] == expected["collect/return_mean"]
+    assert row["collect/raw_return_std"] == expected["collect/return_std"]
+    assert row["collect/return_mean"] != expected["collect/return_mean"]
+    assert "collect/raw_return_mean" not in expected
+
+
+@pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
+def test_of_episodes_that_began_before_the_tasks_own_rewards_were_known_nothing_is_said(on_device: bool) -> None:
+    tracked = statistics(2, on_device=on_device)
+    nothing, first, both = torch.tensor([False, False]), torch.tensor([True, False]), torch.tensor([True, True])
+    tracked.add(torch.ones(2), first)
+    tracked.add(torch.ones(2), nothing)
+    tracked.add(torch.ones(2), nothing, torch.full((2,), 5.0))
+    assert "collect/raw_return_mean" not in tracked.read()
+    tracked.add(torch.ones(2), both, torch.full((2,), 5.0))
+    assert "collect/raw_return_mean" not in tracked.read()
+    tracked.add(torch.ones(2), both, torch.full((2,), 7.0))
+    assert tracked.read()["collect/raw_return_mean"] == 7.0
+
+
 def test_long_returns_keep_their_digits() -> None:
     tracked: Any = statistics(1)
     for _ in range(10_000):

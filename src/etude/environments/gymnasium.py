@@ -18,7 +18,7 @@ from etude.environments.goals import goal_functions
 from etude.environments.replay import EpisodeLog, is_replayable, renew_world
 from etude.environments.spaces import action_spec, first_value, observation_specs, to_gymnasium
 from etude.environments.step_buffers import StepBuffers
-from etude.environments.vector import Observation, Step, VectorEnvironment
+from etude.environments.vector import RAW_REWARD, Observation, Step, VectorEnvironment
 
 
 class GymnasiumVector(VectorEnvironment):
@@ -38,6 +38,8 @@ class GymnasiumVector(VectorEnvironment):
         self.single_action_space = first.action_space
         self.return_threshold = first.spec.reward_threshold if first.spec else None
         self.action_repeat = _action_repeat(first)
+        self.has_raw_reward = any(getattr(layer, "changes_reward", False) for layer in snapshot.layers(first)[:-1])
+        """Whether a wrapper inside the copies changes rewards, and says in its info what they were."""
         self.compute_reward, self.compute_terminated = goal_functions(first)
         action_spec(first.action_space)  # refuses what no tensor can act in
         self._specs = observation_specs(first.observation_space)
@@ -76,7 +78,7 @@ class GymnasiumVector(VectorEnvironment):
             self.copy_at_work = index
             if logs:
                 logs[index].act(one)
-            observation, reward, terminated, truncated, _ = env.step(one)
+            observation, reward, terminated, truncated, info = env.step(one)
             if terminated or truncated:
                 self._write(buffers.finals, index, observation)
                 if self.on_end is not None:
@@ -86,10 +88,12 @@ class GymnasiumVector(VectorEnvironment):
                 logs[index].observe(observation)
             self._write(arrays, index, observation)
             buffers.reward[index] = reward
+            if self.has_raw_reward:
+                buffers.raw_reward[index] = info.get(RAW_REWARD, reward)
             buffers.terminated[index] = terminated
             buffers.truncated[index] = truncated
         self.copy_at_work = None
-        return buffers.as_step(complete_finals(buffers))
+        return buffers.as_step(complete_finals(buffers), with_raw_reward=self.has_raw_reward)
 
     def render(self) -> Any:
         """Return a picture of the first copy."""

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from etude.environments.spaces import TensorSpec
-from etude.environments.vector import Observation, Step
+from etude.environments.vector import RAW_REWARD, Observation, Step
 
 
 class StepBuffers:
@@ -16,17 +16,22 @@ class StepBuffers:
         self.arrays = {name: np.zeros((num_envs, *spec.shape), spec.numpy_dtype) for name, spec in specs.items()}
         self.finals = {name: np.zeros_like(array) for name, array in self.arrays.items()}
         self.reward = np.zeros(num_envs, np.float32)
+        self.raw_reward = np.zeros(num_envs, np.float32)
         self.terminated = np.zeros(num_envs, np.bool_)
         self.truncated = np.zeros(num_envs, np.bool_)
         self.observation = _as_observation(self.arrays)
         self.final_observation = _as_observation(self.finals)
         self.reward_tensor = torch.from_numpy(self.reward)
+        self.raw_reward_tensor = torch.from_numpy(self.raw_reward)
         self.terminated_tensor = torch.from_numpy(self.terminated)
         self.truncated_tensor = torch.from_numpy(self.truncated)
 
-    def as_step(self, final_observation: Observation) -> Step:
+    def as_step(self, final_observation: Observation, *, with_raw_reward: bool = False) -> Step:
         """Return what was written, as a Step."""
-        return Step(self.observation, self.reward_tensor, self.terminated_tensor, self.truncated_tensor, final_observation, {})
+        info = {RAW_REWARD: self.raw_reward_tensor} if with_raw_reward else {}
+        return Step(
+            self.observation, self.reward_tensor, self.terminated_tensor, self.truncated_tensor, final_observation, info
+        )
 
 
 def _as_observation(arrays: dict[str, np.ndarray]) -> Observation:

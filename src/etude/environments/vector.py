@@ -14,6 +14,8 @@ Observation = Tensor | dict[str, Tensor]
 Snapshot = Literal["exact", "replay", "restart"]
 ACTION_MASK = "action_mask"
 """The key of an observation that says which actions are allowed: 1 or true where one is."""
+RAW_REWARD = "raw_reward"
+"""The key of `Step.info` under which the task's own reward stands where a wrapper changed it. (N,)"""
 
 
 class Step(NamedTuple):

@@ -174,7 +174,8 @@ class _Service:
             return env
 
         self._vector = vector = GymnasiumVector(make_next, len(copies))
-        return vector.single_observation_space, vector.single_action_space, vector.return_threshold, vector.action_repeat
+        spaces = vector.single_observation_space, vector.single_action_space
+        return *spaces, vector.return_threshold, vector.action_repeat, vector.has_raw_reward
 
     def share(self, num_envs: int) -> None:
         vector, rows = self._vector, slice(self._copies.start, self._copies.stop)
@@ -213,7 +214,7 @@ class SharedMemory:
     def __init__(self, file: int, num_envs: int, observations: Any, actions: Any, rows: slice = slice(None)) -> None:
         specs, action = observation_specs(observations), action_spec(actions)
         parts = [(spec.shape, spec.numpy_dtype) for spec in specs.values()]
-        one_set = [*parts, *parts, ((), np.float32), ((), np.bool_), ((), np.bool_)]
+        one_set = [*parts, *parts, ((), np.float32), ((), np.float32), ((), np.bool_), ((), np.bool_)]
         wanted = [
             ((num_envs, *shape), np.dtype(dtype)) for shape, dtype in (*one_set, *one_set, (action.shape, action.numpy_dtype))
         ]
@@ -237,10 +238,11 @@ class _Over(StepBuffers):
         count = len(names)
         self.arrays = dict(zip(names, arrays[:count], strict=True))
         self.finals = dict(zip(names, arrays[count : 2 * count], strict=True))
-        self.reward, self.terminated, self.truncated = arrays[2 * count :]
+        self.reward, self.raw_reward, self.terminated, self.truncated = arrays[2 * count :]
         self.observation = _as_observation(self.arrays)
         self.final_observation = _as_observation(self.finals)
         self.reward_tensor = torch.from_numpy(self.reward)
+        self.raw_reward_tensor = torch.from_numpy(self.raw_reward)
         self.terminated_tensor = torch.from_numpy(self.terminated)
         self.truncated_tensor = torch.from_numpy(self.truncated)
 

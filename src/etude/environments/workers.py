@@ -77,7 +77,8 @@ class WorkerVector(VectorEnvironment):
             for end in (*(worker.link for worker in crew.workers), crew.nursery.control):
                 self._ready.register(end, select.POLLIN)
             facts, *_ = self._ask([("build", *makers, worker.copies) for worker in crew.workers])
-            self.single_observation_space, self.single_action_space, self.return_threshold, self.action_repeat = facts
+            self.single_observation_space, self.single_action_space, self.return_threshold, self.action_repeat = facts[:4]
+            self._has_raw_reward: bool = facts[4]
             if is_goal_space(self.single_observation_space):
                 # A copy of its own: whole batches are judged here, where they are learnt from.
                 self.compute_reward, self.compute_terminated = goal_functions(make())
@@ -100,7 +101,7 @@ class WorkerVector(VectorEnvironment):
         self._action.copy_(action)
         self._exchange(self._crew.workers, self._steps)
         buffers = self._next_buffers()
-        return buffers.as_step(complete_finals(buffers))
+        return buffers.as_step(complete_finals(buffers), with_raw_reward=self._has_raw_reward)
 
     def render(self) -> Any:
         """Return a picture of the first copy."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from etude.compute.random_streams import derive_seed, isolated_global_generators
-from etude.environments.vector import VectorEnvironment, map_observation
+from etude.environments.vector import RAW_REWARD, VectorEnvironment, map_observation
 
 MAX_ENVS = 16
 
@@ -24,16 +24,23 @@ class EvaluationResult:
     lengths: np.ndarray
     mode: str
     timed_out: bool = False
+    raw_returns: np.ndarray | None = None
+    """What the task itself paid, where wrappers that stay in evaluations change rewards."""
 
     def metrics(self, prefix: str = "eval/") -> dict[str, float]:
         """Return the row of metrics of this evaluation."""
         if len(self.returns) == 0:
             return {f"{prefix}episodes": 0.0}
+        raw = {}
+        if self.raw_returns is not None:
+            raw[f"{prefix}raw_return_mean"] = float(self.raw_returns.mean())
+            raw[f"{prefix}raw_return_std"] = float(self.raw_returns.std())
         return {
             f"{prefix}return_mean": float(self.returns.mean()),
             f"{prefix}return_std": float(self.returns.std()),
             f"{prefix}return_min": float(self.returns.min()),
             f"{prefix}return_max": float(self.returns.max()),
+            **raw,
             f"{prefix}length_mean": float(self.lengths.mean()),
             f"{prefix}episodes": float(len(self.returns)),
         }
@@ -85,6 +92,8 @@ def evaluate_episodes(
     state = policy.initial_state(count)
     is_first = torch.ones(count, dtype=torch.bool, device=environment.device)
     running_return, running_length = np.zeros(count), np.zeros(count, np.int64)
+    raw_returns: list[list[float]] = [[] for _ in range(count)]
+    running_raw, has_raw = np.zeros(count), False
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     finished = 0
     with torch.no_grad():
@@ -98,18 +107,31 @@ def evaluate_episodes(
             reward, ended = step.reward.to("cpu").numpy(), ended_here.to("cpu").numpy()
             running_return += reward
             running_length += 1
+            raw = step.info.get(RAW_REWARD)
+            if raw is not None:
+                has_raw = True
+                running_raw += raw.to("cpu").numpy()
             for i in np.flatnonzero(ended):
                 if len(returns[i]) < quota[i]:
                     returns[i].append(float(running_return[i]))
+                    raw_returns[i].append(float(running_raw[i]))
                     lengths[i].append(int(running_length[i]))
                     finished += 1
-                running_return[i], running_length[i] = 0.0, 0
+                running_return[i], running_raw[i], running_length[i] = 0.0, 0.0, 0
             if on_progress is not None and ended.any():
                 on_progress(finished)
             observation, is_first = step.observation, ended_here
-    flat_returns = np.array([value for each in returns for value in each])
-    flat_lengths = np.array([value for each in lengths for value in each], dtype=np.int64)
-    return EvaluationResult(flat_returns, flat_lengths, mode, timed_out=finished < episodes)
+    return EvaluationResult(
+        _flat(returns),
+        _flat(lengths, np.int64),
+        mode,
+        timed_out=finished < episodes,
+        raw_returns=_flat(raw_returns) if has_raw else None,
+    )
+
+
+def _flat(by_copy: Sequence[Sequence[float]], dtype: Any = np.float64) -> np.ndarray:
+    return np.array([value for each in by_copy for value in each], dtype=dtype)
 
 
 class Evaluator:

@@ -11,7 +11,7 @@ from torch import Tensor
 from etude.buffers.base import Buffer
 from etude.compute.random_streams import RandomStreams, derive_seed
 from etude.environments.replay import ReplayError
-from etude.environments.vector import Observation, VectorEnvironment, map_observation
+from etude.environments.vector import RAW_REWARD, Observation, VectorEnvironment, map_observation
 from etude.workflows.base import ActResult, State
 from etude.workflows.episodes import EpisodeStatistics
 from etude.workflows.metrics import MetricSums
@@ -69,13 +69,18 @@ class Collector:
                     **extras,
                 }
                 buffer.add(row)
-                self.episodes.add(step.reward, ended)
+                self.episodes.add(step.reward, ended, step.info.get(RAW_REWARD))
                 if step.info:
-                    values = torch.stack([*step.info.values()]).float().mean(1)
-                    self.reports.add_row(values, tuple(f"collect/{key}" for key in step.info), group="step")
+                    self._report(step.info)
                 observation, is_first = step.observation, ended
         self._observation, self._is_first = observation, is_first
         return steps * self.environment.num_envs
+
+    def _report(self, info: dict[str, Tensor]) -> None:
+        told = [key for key in info if key != RAW_REWARD]  # which is the episodes' own
+        if told:
+            values = torch.stack([info[key] for key in told]).float().mean(1)
+            self.reports.add_row(values, tuple(f"collect/{key}" for key in told), group="step")
 
     def read(self) -> dict[str, float]:
         """Return what there is to log of the steps since the last call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ WINDOW = 100
 class EpisodeStatistics:
     """Running return and length of each environment, and the last 100 finished episodes.
 
-    On a device nothing is read back until a row is logged. On the CPU the same arithmetic is done in NumPy on the same
-    memory, which costs a third.
+    Where wrappers change rewards, the task's own return is tracked beside what the learner gets. On a device nothing is read
+    back until a row is logged. On the CPU the same arithmetic is done in NumPy on the same memory, which costs a third.
     """
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
@@ -24,25 +25,18 @@ class EpisodeStatistics:
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=device)
         # One slot more than the window: rows that did not end are written there, so that no row needs a branch.
         self._window = torch.zeros(2, WINDOW + 1, dtype=torch.float64, device=device)
+        self._raw_returns: Tensor | None = None
+        self._raw_window: Tensor | None = None
         self._finished = torch.zeros((), dtype=torch.int64, device=device)
         self._logged = 0
         self._best: float | None = None
 
-    def add(self, reward: Tensor, ended: Tensor) -> None:
-        """Take in one vector step: rewards and ends, both (N,)."""
+    def add(self, reward: Tensor, ended: Tensor, raw_reward: Tensor | None = None) -> None:
+        """Take in one vector step: rewards, ends and, where they are others, the task's own rewards, all (N,)."""
+        if raw_reward is not None and self._raw_returns is None:
+            self._begin_raw()
         if self._on_host:
-            returns, lengths = self._returns.numpy(), self._lengths.numpy()
-            returns += reward.numpy()
-            lengths += 1
-            ends = ended.numpy()
-            if ends.any():
-                window, first = self._window.numpy(), int(self._finished)
-                which = np.flatnonzero(ends)
-                slots = (first + np.arange(len(which))) % WINDOW
-                window[0, slots], window[1, slots] = returns[which], lengths[which]
-                self._finished += len(which)
-                returns[which] = 0.0
-                lengths[which] = 0
+            self._add_on_host(reward, ended, raw_reward)
             return
         self._returns += reward
         self._lengths += 1
@@ -53,9 +47,42 @@ class EpisodeStatistics:
         self._window[0].index_copy_(0, slots, self._returns)
         self._window[1].index_copy_(0, slots, self._lengths.to(torch.float64))
         self._window[:, WINDOW] = 0.0
+        if raw_reward is not None and self._raw_returns is not None and self._raw_window is not None:
+            self._raw_returns += raw_reward
+            self._raw_window.index_copy_(0, slots, self._raw_returns)
+            self._raw_window[WINDOW] = 0.0
+            self._raw_returns.masked_fill_(ended, 0.0)
         self._finished.copy_(finished)
         self._returns *= ~ended
         self._lengths *= ~ended
+
+    def _add_on_host(self, reward: Tensor, ended: Tensor, raw_reward: Tensor | None) -> None:
+        returns, lengths = self._returns.numpy(), self._lengths.numpy()
+        returns += reward.numpy()
+        lengths += 1
+        raw_returns = None
+        if raw_reward is not None and self._raw_returns is not None:
+            raw_returns = self._raw_returns.numpy()
+            raw_returns += raw_reward.numpy()
+        ends = ended.numpy()
+        if not ends.any():
+            return
+        window, first = self._window.numpy(), int(self._finished)
+        which = np.flatnonzero(ends)
+        slots = (first + np.arange(len(which))) % WINDOW
+        window[0, slots], window[1, slots] = returns[which], lengths[which]
+        self._finished += len(which)
+        returns[which] = 0.0
+        lengths[which] = 0
+        if raw_returns is not None and self._raw_window is not None:
+            self._raw_window.numpy()[slots] = raw_returns[which]
+            raw_returns[which] = 0.0
+
+    def _begin_raw(self) -> None:
+        """Make room. What earlier steps earned, in a run that an earlier version began, is not known: NaN."""
+        places = torch.arange(WINDOW + 1, device=self._returns.device)
+        self._raw_returns = torch.zeros_like(self._returns).masked_fill_(self._lengths > 0, math.nan)
+        self._raw_window = torch.zeros_like(self._window[0]).masked_fill_(places < self._finished, math.nan)
 
     @property
     def finished(self) -> int:
@@ -75,18 +102,30 @@ class EpisodeStatistics:
             "collect/return_mean": mean,
             "collect/return_std": float(returns.std(correction=0)),
             "collect/return_best": self._best,
+            **self._read_raw(min(finished, WINDOW)),
             "collect/length_mean": float(lengths.mean()),
             "collect/episodes": float(since),
         }
+
+    def _read_raw(self, held: int) -> dict[str, float]:
+        if self._raw_window is None:
+            return {}
+        known = self._raw_window[:held].to("cpu")
+        known = known[~known.isnan()]
+        if not len(known):
+            return {}
+        return {"collect/raw_return_mean": float(known.mean()), "collect/raw_return_std": float(known.std(correction=0))}
 
     def restart(self) -> None:
         """Forget unfinished episodes: the environments begin new ones."""
         self._returns.zero_()
         self._lengths.zero_()
+        if self._raw_returns is not None:
+            self._raw_returns.zero_()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything tracked."""
-        return {
+        state = {
             "returns": self._returns,
             "lengths": self._lengths,
             "window": self._window,
@@ -94,6 +133,9 @@ class EpisodeStatistics:
             "logged": self._logged,
             "best": self._best,
         }
+        if self._raw_returns is not None:
+            state |= {"raw_returns": self._raw_returns, "raw_window": self._raw_window}
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what was tracked."""
@@ -102,3 +144,8 @@ class EpisodeStatistics:
         self._window.copy_(state["window"])
         self._finished.copy_(state["finished"])
         self._logged, self._best = state["logged"], state["best"]
+        self._raw_returns = self._raw_window = None
+        if "raw_returns" in state:
+            device = self._returns.device
+            self._raw_returns = state["raw_returns"].to(device, copy=True)
+            self._raw_window = state["raw_window"].to(device, copy=True)

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from etude.environments.goals import GOAL_KEYS, GoalFunction, is_goal_space
-from etude.environments.vector import Observation, Step, VectorEnvironment
+from etude.environments.vector import RAW_REWARD, Observation, Step, VectorEnvironment
 from etude.environments.wrappers.transform import Transform
-
-RAW_REWARD = "raw_reward"
-"""The key of `Step.info` under which the task's own reward stands where a wrapper changed it. (N,)"""
 
 
 class TransformedVector(VectorEnvironment):

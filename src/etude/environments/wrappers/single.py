@@ -11,8 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from etude.environments.spaces import first_value, observation_specs, to_gymnasium
-from etude.environments.vector import Observation
-from etude.environments.wrappers.batched import RAW_REWARD
+from etude.environments.vector import RAW_REWARD, Observation
 from etude.environments.wrappers.transform import Transform
 
 _ONLY = torch.zeros(1, dtype=torch.int64)
@@ -27,6 +26,7 @@ class SingleTransform(gymnasium.Wrapper[Any, Any, Any, Any]):
         transform.bind(env.observation_space, env.action_space, 1, torch.device("cpu"))
         self.transform = transform
         self.observation_space, self.action_space = transform.observation_space, transform.action_space
+        self.changes_reward = type(transform).reward is not Transform.reward
         self._offset, self._inner_offset = first_value(self.action_space), first_value(env.action_space)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from etude.compute.random_streams import derive_seed
 from etude.config.constraints import PositiveInt, UnitInterval
-from etude.environments.vector import Observation
+from etude.environments.vector import RAW_REWARD, Observation
 from etude.environments.wrappers.options import WrapperConfig
 from etude.environments.wrappers.transform import Transform
 from etude.errors import UserError
@@ -125,15 +125,17 @@ class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Step until the action is over or the episode is."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         total, before = float(reward), None
+        raw = info.get(RAW_REWARD)
         for _ in range(self.action_repeat - 1):
             if terminated or truncated:
                 break
             before = np.array(observation) if self._max_pool else None
             observation, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
+            raw = raw if raw is None else raw + info[RAW_REWARD]
         if before is not None:
             observation = np.maximum(before, observation)
-        return observation, total, terminated, truncated, info
+        return observation, total, terminated, truncated, info if raw is None else {**info, RAW_REWARD: raw}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from etude.environments.spaces import leaf_spaces
+from etude.environments.vector import RAW_REWARD
 from etude.environments.wrappers.options import RewardConfig
 from etude.errors import UserError
 
@@ -32,6 +33,7 @@ class VizdoomShaping(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     Config = VizdoomShapingConfig
+    changes_reward = True
 
     def __init__(self, env: gymnasium.Env[Any, Any], config: VizdoomShapingConfig) -> None:
         super().__init__(env)
@@ -51,7 +53,7 @@ class VizdoomShaping(gymnasium.Wrapper[Any, Any, Any, Any]):
         now = self._last if self._is_over(terminated) and not self._has_variables(info) else self._read(observation, info)
         earned = sum(self._weights[name] * (now[name] - self._last.get(name, now[name])) for name in now)
         self._last = now
-        return observation, float(reward) + earned, terminated, truncated, {"raw_reward": float(reward), **info}
+        return observation, float(reward) + earned, terminated, truncated, {RAW_REWARD: float(reward), **info}
 
     def _is_over(self, terminated: bool) -> bool:
         game = getattr(self.unwrapped, "game", None)

@@ -29,7 +29,7 @@ def field(environment: RobotVector, name: str) -> np.ndarray:
 
 
 def test_every_randomisation_is_here() -> None:
-    assert set(RANGES) | {"push"} == set(RANDOMIZATIONS)
+    assert set(RANGES) | {"push", "feet_friction"} == set(RANDOMIZATIONS)
 
 
 @pytest.mark.parametrize("name", RANGES)

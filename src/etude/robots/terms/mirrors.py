@@ -78,8 +78,8 @@ def _bodies(body: BodySymmetry, size: int, options: Mapping[str, Any]) -> Places
 
 
 _RANDOMIZED: dict[str, Rule] = {
-    "floor_friction": _same, "restitution": _same, "base_mass": _same, "push": _same, "base_com": signs(*POLAR),
-    "link_mass": _bodies, "motor_offset": _joints,
+    "floor_friction": _same, "feet_friction": _same, "restitution": _same, "base_mass": _same, "push": _same,
+    "base_com": signs(*POLAR), "link_mass": _bodies, "motor_offset": _joints,
     **dict.fromkeys(("stiffness", "damping", "torque", "joint_friction", "joint_damping", "armature"), _sizes_of_joints),
 }  # fmt: skip
 
@@ -101,6 +101,8 @@ MIRRORS: dict[str, Rule] = {
     "last_push": signs(*POLAR, *AXIAL),
     "randomized": _randomized,
     "feet_force": _vectors_of_feet,
+    "feet_force_log": _vectors_of_feet,
+    "joint_position_measured": _joints,
     "feet_position": _vectors_of_feet,
     **dict.fromkeys(("joint_position", "joint_position_absolute", "joint_velocity", "joint_torque", "action"), _joints),
     **dict.fromkeys(

@@ -57,6 +57,14 @@ def joint_position_absolute(state: State) -> Tensor:
 
 
 @OBSERVATIONS.add
+def joint_position_measured(state: State) -> Tensor:
+    """q − q₀ as the motors measure it: off by what the randomisation motor_offset drew"""
+    offset = state.drawn.get("motor_offset")
+    position = state.joint_position - state.default_pose
+    return position if offset is None else position - offset
+
+
+@OBSERVATIONS.add
 def joint_velocity(state: State) -> Tensor:
     """q̇: rad/s"""
     return state.joint_velocity
@@ -115,6 +123,13 @@ def feet_should_stand(state: State) -> Tensor:
 def feet_force(state: State) -> Tensor:
     """Force on each foot, in the world, N"""
     return state.feet_force.flatten(1)
+
+
+@OBSERVATIONS.add
+def feet_force_log(state: State) -> Tensor:
+    """sign(F) · log(1 + |F|) of the force on each foot, along each axis of the world, N"""
+    force = state.feet_force.flatten(1)
+    return force.sign() * force.abs().log1p()
 
 
 @OBSERVATIONS.add

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
 import torch
 from torch import Tensor
 
+from etude.robots.description import assign
 from etude.robots.state import State
 from etude.robots.terms.table import Table
 
@@ -20,19 +24,30 @@ def _total(value: Tensor) -> Tensor:
     return value.square().sum(-1)
 
 
+def _less_when_standing(value: Tensor, state: State, standing: float) -> Tensor:
+    """Return a value of which only the share `standing` counts while the robot is asked to stand."""
+    return value if standing == 1 else torch.where(state.is_asked_to_move, value, standing * value)
+
+
 # ---- the command ---------------------------------------------------------------------------------------------------------
 
 
 @REWARDS.add
-def track_linear_velocity(state: State, width: float = 0.5) -> Tensor:
-    """exp(−|v_xy − command|² / width²)"""
-    return _exponential(_total(state.memory.command[:, :2] - state.base_linear_velocity[:, :2]), width)
+def track_linear_velocity(state: State, width: float = 0.5, vertical: float = 0.0) -> Tensor:
+    """exp(−(|v_xy − command|² + vertical · v_z²) / width²)"""
+    error = _total(state.memory.command[:, :2] - state.base_linear_velocity[:, :2])
+    if vertical:
+        error = error + vertical * state.base_linear_velocity[:, 2].square()
+    return _exponential(error, width)
 
 
 @REWARDS.add
-def track_turn(state: State, width: float = 0.5) -> Tensor:
-    """exp(−(ω_z − command)² / width²)"""
-    return _exponential((state.memory.command[:, 2] - state.base_angular_velocity[:, 2]).square(), width)
+def track_turn(state: State, width: float = 0.5, tilt: float = 0.0) -> Tensor:
+    """exp(−((ω_z − command)² + tilt · |ω_xy|²) / width²)"""
+    error = (state.memory.command[:, 2] - state.base_angular_velocity[:, 2]).square()
+    if tilt:
+        error = error + tilt * _total(state.base_angular_velocity[:, :2])
+    return _exponential(error, width)
 
 
 @REWARDS.add
@@ -167,6 +182,36 @@ def pose(state: State, width: float = 0.5) -> Tensor:
     return _exponential((state.joint_position - state.default_pose).square().mean(-1), width)
 
 
+Widths = Mapping[str, float] | tuple[()]
+"""{joint, as a regular expression: rad}"""
+
+
+@REWARDS.add
+def pose_by_speed(
+    state: State,
+    standing: Widths = (),
+    walking: Widths = (),
+    running: Widths = (),
+    walks_from: float = 0.05,
+    runs_from: float = 1.5,
+) -> Tensor:
+    """exp(−mean ((q − q₀) / width)²), {joint: width} by the speed asked for, |v_xy| + |ω_z|; a joint without a width has 0.5"""
+    command = state.memory.command
+    speed = (command[:, :2].norm(dim=-1) + command[:, 2].abs())[:, None]
+    widths = [
+        _joint_widths(tuple(dict(given).items()), state.scene.joints, state.device) for given in (standing, walking, running)
+    ]
+    width = torch.where(speed < walks_from, widths[0], torch.where(speed < runs_from, widths[1], widths[2]))
+    return torch.exp(-((state.joint_position - state.default_pose) / width).square().mean(-1))
+
+
+@cache
+def _joint_widths(given: tuple[tuple[str, float], ...], joints: tuple[str, ...], device: torch.device) -> Tensor:
+    """(J,)"""
+    named = assign(dict(given), joints, "environment.robot.rewards.pose_by_speed")
+    return torch.tensor([named.get(joint, 0.5) for joint in joints], dtype=torch.float32, device=device)
+
+
 @REWARDS.add
 def pose_deviation(state: State) -> Tensor:
     """|q − q₀|²"""
@@ -227,15 +272,17 @@ def single_stance(state: State, longest: float = 0.4) -> Tensor:
 
 
 @REWARDS.add
-def feet_slip(state: State) -> Tensor:
-    """Σ |v_xy|² of feet that stand"""
-    return (_total(state.feet_velocity[..., :2]) * state.feet_in_contact).sum(-1)
+def feet_slip(state: State, standing: float = 1.0) -> Tensor:
+    """Σ |v_xy|² of feet that stand; the share `standing` of it while asked to stand"""
+    slip = (_total(state.feet_velocity[..., :2]) * state.feet_in_contact).sum(-1)
+    return _less_when_standing(slip, state, standing)
 
 
 @REWARDS.add
-def feet_clearance(state: State, target: float = 0.08) -> Tensor:
-    """Σ |height − target| · |v_xy| of feet"""
-    return ((state.feet_height - target).abs() * state.feet_velocity[..., :2].norm(dim=-1)).sum(-1)
+def feet_clearance(state: State, target: float = 0.08, standing: float = 1.0) -> Tensor:
+    """Σ |height − target| · |v_xy| of feet; the share `standing` of it while asked to stand"""
+    low = ((state.feet_height - target).abs() * state.feet_velocity[..., :2].norm(dim=-1)).sum(-1)
+    return _less_when_standing(low, state, standing)
 
 
 @REWARDS.add
@@ -256,6 +303,12 @@ def feet_stumble(state: State) -> Tensor:
 def feet_impact(state: State, limit: float = 150.0) -> Tensor:
     """Σ newtons beyond the limit, at most 400 each foot"""
     return (state.feet_force.norm(dim=-1) - limit).clamp(0, 400).sum(-1)
+
+
+@REWARDS.add
+def landing_force(state: State) -> Tensor:
+    """Σ |F|, N, of feet that touch down, while asked to move"""
+    return (state.feet_force.norm(dim=-1) * state.memory.landed).sum(-1) * state.is_asked_to_move
 
 
 @REWARDS.add

@@ -80,11 +80,18 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
     """Build the loop of a resolved config, ready to run or to load a checkpoint; fails before anything is written."""
     experiment = config.experiment
     device = torch.device(experiment.device)
-    set_up(experiment.threads or 1, experiment.deterministic, device=device, memory_fraction=experiment.memory_fraction)
+    set_up(
+        experiment.threads or 1,
+        experiment.deterministic,
+        device=device,
+        memory_fraction=experiment.memory_fraction,
+        tf32=experiment.tf32,
+    )
     seed_global_generators(experiment.seed)
     workflow_class = _workflow_class(config)
     phases = _phases(config, workflow_class)
-    environment = environment or make_environment(config.environment, training=True)
+    captures = execution_mode(config) == "graph"
+    environment = environment or make_environment(config.environment, training=True, device=device, capture=captures)
     streams = RandomStreams(experiment.seed, device)
     collector = Collector(environment, streams, device)
     stores = {name: buffers.resolve(o.type).build(o, config, name) for name, o in config.buffers.items()}

@@ -43,10 +43,16 @@ def pick_device(wanted: str) -> torch.device:
 
 
 def set_up(
-    threads: int, deterministic: bool, *, device: torch.device | None = None, memory_fraction: float | None = None
+    threads: int,
+    deterministic: bool,
+    *,
+    device: torch.device | None = None,
+    memory_fraction: float | None = None,
+    tf32: bool = False,
 ) -> None:
-    """Fix thread counts and, if asked, a cap on GPU memory and that non-deterministic operations are errors."""
+    """Fix thread counts; if asked, a cap on GPU memory, coarser products, and errors for non-deterministic operations."""
     torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
     if memory_fraction is not None and device is not None and device.type == "cuda":
         torch.cuda.set_per_process_memory_fraction(memory_fraction, device)
     if deterministic:

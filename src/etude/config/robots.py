@@ -128,6 +128,10 @@ class SolverConfig:
     """How much stiffer friction is than what keeps bodies apart; higher slips less, and wants an elliptic cone."""
     self_collisions: bool = False
     """Whether parts of the robot touch each other."""
+    contacts: PositiveInt | None = None
+    """On a GPU: contacts of each robot that there is room for, on average over all. Default: from the model, at most 16."""
+    constraints: PositiveInt | None = None
+    """On a GPU: rows of constraints of each robot that there is room for. Default: enough for one that lies on the ground."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,9 @@ class RobotConfig:
 
     model: str = ""
     """One that comes with Etude (quadruped, biped, ball), or the path of a robot's YAML, or of a MJCF or URDF file."""
+    simulator: Literal["auto", "cpu", "warp"] = "auto"
+    """Where training robots live. cpu: MuJoCo on threads, exact; warp: MuJoCo Warp on experiment.device; auto: warp where that
+    is a GPU. Evaluations, trials and videos always run on the CPU."""
     timestep: PositiveFloat = 0.005
     """Seconds of one physics step."""
     decimation: PositiveInt = 4

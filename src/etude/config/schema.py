@@ -41,6 +41,8 @@ class ExperimentConfig:
     compile: Literal["auto", "on", "off"] = "auto"
     """Run updates compiled (CPU) or as captured CUDA graphs. auto: always on CUDA, and on the CPU for runs long enough to
     repay half a minute of compiling."""
+    tf32: bool = False
+    """On a GPU: round the factors of matrix products to 10 bits, which makes large networks several times as fast."""
     deterministic: bool = False
     """Refuse operations whose result can differ between two runs; the run fails where it meets one."""
 

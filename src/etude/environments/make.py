@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import gymnasium
+import torch
 from gymnasium import error
 from gymnasium.wrappers import HumanRendering
 
@@ -23,16 +24,23 @@ from etude.errors import MissingPackageError, UserError, did_you_mean
 
 
 def make_environment(
-    config: EnvironmentConfig, *, num_envs: int | None = None, render_mode: str | None = None, training: bool = False
+    config: EnvironmentConfig,
+    *,
+    num_envs: int | None = None,
+    render_mode: str | None = None,
+    training: bool = False,
+    device: torch.device | None = None,
+    capture: bool = False,
 ) -> VectorEnvironment:
     """Build the environment a config describes, or one like it with another width or a way to look at it.
 
-    Wrappers that are for training only are left out where it is not for `training`.
+    Wrappers that are for training only are left out where it is not for `training`. `device` is the learner's: environments
+    that can simulate there do, and `capture` lets them record their steps as CUDA graphs.
     """
     count = num_envs or config.num_envs
     wrappers = Wrappers(config.wrappers, training=training)
     if config.robot is not None:
-        return wrappers.wrap_vector(_make_robots(config, count, wrappers, training=training))
+        return wrappers.wrap_vector(_make_robots(config, count, wrappers, training=training, device=device, capture=capture))
     if config.backend == "envpool" and not render_mode:
         return wrappers.wrap_vector(_make_pool(config, count, wrappers))  # needs no package but its own
     family = family_of(config.id)
@@ -70,7 +78,7 @@ def make_environment(
     return wrappers.wrap_vector(vector)
 
 
-def _make_robots(config: EnvironmentConfig, count: int, wrappers: Wrappers, *, training: bool) -> VectorEnvironment:
+def _make_robots(config: EnvironmentConfig, count: int, wrappers: Wrappers, **options: Any) -> VectorEnvironment:
     if importlib.util.find_spec("mujoco") is None:
         raise MissingPackageError(f"{config.id} needs mujoco: pip install 'etude[mujoco]'")
     for what, given in (("workers", config.workers), ("kwargs", config.kwargs)):
@@ -79,7 +87,7 @@ def _make_robots(config: EnvironmentConfig, count: int, wrappers: Wrappers, *, t
     if wrappers.inside:
         raise UserError(f"environment.wrappers: {wrappers.inside[-1]} works inside copies of Gymnasium's kind, not on robots")
     robots: Any = importlib.import_module("etude.robots.environment")  # above this package; only by name
-    return robots.RobotVector(config, count, training=training)
+    return robots.RobotVector(config, count, **options)
 
 
 def _make_pool(config: EnvironmentConfig, count: int, wrappers: Wrappers) -> VectorEnvironment:

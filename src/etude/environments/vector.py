@@ -68,6 +68,9 @@ class VectorEnvironment(ABC):
     def step(self, action: Tensor) -> Step:
         """Act in every copy; one that ends begins its next episode in the same step."""
 
+    def check(self) -> None:  # noqa: B027 # most say so at once
+        """Raise what has gone wrong in the steps so far, where a step on a device can't; called after a few of them."""
+
     def render(self) -> Any:
         """Return a picture of the first copy, or None."""
         return None

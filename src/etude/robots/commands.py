@@ -33,6 +33,7 @@ class Commands:
         self._followed = torch.zeros(count, device=device)
         """How well commands were followed in the episode so far, a sum over the steps of it that asked to move."""
         self._asked_steps = torch.zeros(count, device=device)
+        self._ahead = torch.tensor([1.0, 0.0, 0.0], device=device)
 
     def start(self) -> None:
         """Begin a run on the lowest level."""
@@ -58,7 +59,7 @@ class Commands:
         self._draw(state, memory.command_left <= 0)
         if config.heading > 0:
             low, high = self._bounds(config.turn)
-            turn = torch.clamp(config.heading_stiffness * wrap(memory.heading - state.yaw), low, high)
+            turn = (config.heading_stiffness * wrap(memory.heading - state.yaw)).clamp(low, high)  # type: ignore[arg-type] # both of a kind
             steered = memory.follows_heading & state.is_asked_to_move
             memory.command[:, 2] = torch.where(steered, turn, memory.command[:, 2])
         if self.fixed is not None:
@@ -88,10 +89,11 @@ class Commands:
         low, high = self._bounds(bounds)
         return low + (high - low) * u
 
-    def _bounds(self, bounds: Range) -> tuple[Tensor, Tensor]:
+    def _bounds(self, bounds: Range) -> tuple[Tensor | float, Tensor | float]:
         """Return the range that each robot's level allows, (N,) and (N,): it grows from what is nearest to 0."""
-        whole = torch.ones_like(self._followed)
-        share = (self.level + 1) / self.config.levels if self.has_levels else whole
+        if not self.has_levels:
+            return bounds
+        share = (self.level + 1) / self.config.levels
         low, high = bounds
         middle = min(max(0.0, low), high)
         return middle + (low - middle) * share, middle + (high - middle) * share

@@ -33,12 +33,19 @@ class CpuSimulation(Simulation):
         self.sensors = torch.zeros(count, scene.model.nsensordata)
         self.torques = torch.zeros(count, len(scene.joints))
 
-    def step(self, targets: Tensor, substeps: int) -> None:
-        """Advance by so many physics steps with these targets for the motors (N, J)."""
+    def step(self, targets: Tensor, substeps: int, before: Tensor | None = None, lag: Tensor | None = None) -> None:
+        """Advance by so many physics steps; robots with a lag keep their targets of before for some of them."""
+        if before is None or lag is None:
+            self._advance(targets, substeps)
+        else:
+            for substep in range(substeps):
+                self._advance(torch.where((lag > substep)[:, None], before, targets), 1)
+        self._read()
+
+    def _advance(self, targets: Tensor, substeps: int) -> None:
         self.batch.ctrl[...] = targets.numpy()
         self.batch.frame_skip = substeps
         self.batch.step()
-        self._read()
 
     def place(self, which: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Put the robots `which` (N,) bool at rows of qpos (N, nq) and qvel (N, nv); others stay as they are."""

@@ -10,19 +10,20 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from etude.compute.captured import Captured
 from etude.compute.random_streams import derive_seed
 from etude.config.robots import RobotConfig
 from etude.config.schema import EnvironmentConfig
 from etude.environments.mirror import Mirror
-from etude.environments.vector import Observation, Step, VectorEnvironment
+from etude.environments.vector import Observation, Step, VectorEnvironment, map_observation
 from etude.errors import EtudeError, UserError
 from etude.robots.commands import Commands
-from etude.robots.cpu_simulation import CpuSimulation
 from etude.robots.description import load_robot, matches
 from etude.robots.drawing import RobotCamera, View, read_view
 from etude.robots.observing import ObservationGroup
 from etude.robots.rotations import from_yaw
 from etude.robots.scene import build_scene
+from etude.robots.simulators import choose_simulator, simulate
 from etude.robots.state import Memory, State
 from etude.robots.symmetry import mirror_of
 from etude.robots.terms.randomizations import build_randomizations
@@ -30,6 +31,7 @@ from etude.robots.terms.rewards import REWARDS
 from etude.robots.terms.table import options_of
 from etude.robots.terms.terminations import TERMINATIONS
 from etude.robots.terrain import Levels, Terrain
+from etude.robots.trouble import Trouble
 
 DEFAULT_EPISODE_S = 20.0
 
@@ -38,21 +40,32 @@ class RobotVector(VectorEnvironment):
     """N robots with one task.
 
     All random numbers come from one stream, whose seed is made of the seeds of all copies: drawing for each robot by itself
-    would need the host.
+    would need the host. On a GPU nothing in a step asks for a number, so that its parts can be recorded and replayed:
+
+        action ─→ aim ─→ physics (Warp's graph) ─→ judge: ends, rewards, new episodes ─→ settle (Warp's) ─→ look: observations
     """
 
     snapshot = "exact"
 
-    def __init__(self, config: EnvironmentConfig, num_envs: int, *, training: bool = False) -> None:
+    def __init__(
+        self,
+        config: EnvironmentConfig,
+        num_envs: int,
+        *,
+        training: bool = False,
+        device: torch.device | None = None,
+        capture: bool = False,
+    ) -> None:
+        """`device` is where the learner is; `capture` records the parts of a step as CUDA graphs if they run there too."""
         assert config.robot is not None
         task = self.task = config.robot
         self.num_envs, self.training = num_envs, training
         self.description = load_robot(task.model)
         patterns = [pattern for section in (task.rewards, task.terminations) for pattern in _bodies_of(section)]
-        self.device = torch.device("cpu")
+        kind, self.device = choose_simulator(task.simulator, device, training=training)
         self.terrain = None if task.terrain.type == "flat" else Terrain(task.terrain, self.device)
         self.scene = build_scene(task, self.description, patterns, self.terrain)
-        self.simulation = CpuSimulation(self.scene, num_envs)
+        self.simulation = simulate(kind, self.scene, num_envs, self.device)
         self.dt = task.timestep * task.decimation
         self.max_episode_steps = config.max_episode_steps or round(DEFAULT_EPISODE_S / self.dt)
         self.generator = torch.Generator(self.device)
@@ -69,15 +82,17 @@ class RobotVector(VectorEnvironment):
             for name, options in task.terminations.items()
             if options is not None
         }
-        self._action_scale = torch.as_tensor(self.scene.action_scale, dtype=torch.float32)
+        self.trouble = Trouble([*self.rewards], len(self.scene.joints), self.device)
+        self._action_scale = torch.as_tensor(self.scene.action_scale, dtype=torch.float32, device=self.device)
         # A motor that holds a velocity is asked for none by an action of 0.
         held = np.where(self.scene.controls_position, self.scene.default_pose, 0.0)
-        self._action_offset = torch.as_tensor(held, dtype=torch.float32)
-        self._lag_steps = torch.zeros(num_envs, dtype=torch.int64)
+        self._action_offset = torch.as_tensor(held, dtype=torch.float32, device=self.device)
+        self._lag_steps = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
         if not 0 <= task.action.lag[0] <= task.action.lag[1] < task.decimation:
             raise UserError(f"environment.robot.action.lag={list(task.action.lag)}: must be between 0 and decimation - 1")
-        self._targets = torch.zeros(num_envs, len(self.scene.joints))
         joints = len(self.scene.joints)
+        self._targets = torch.zeros(num_envs, joints, device=self.device)
+        self._targets_before = torch.zeros_like(self._targets)
         self.single_action_space = spaces.Box(-1.0, 1.0, (joints,), np.float32)
         self.single_observation_space = self._observation_space()
         self._place_nominal = self._nominal_state()
@@ -85,6 +100,10 @@ class RobotVector(VectorEnvironment):
         self.listener: Callable[[State], None] | None = None
         """Called with the state that every step led to, before any robot begins again."""
         self._view, self._camera = View(), None
+        self._on_host = self.device.type == "cpu"
+        self._captures = capture and self.device.type == "cuda"
+        recorded = (lambda part: Captured(part, generators=[self.generator])) if self._captures else (lambda part: part)
+        self._aim_part, self._judge_part, self._look_part = map(recorded, (self._aim, self._judge_and_begin, self._look))
 
     # ---- building --------------------------------------------------------------------------------------------------------
 
@@ -135,8 +154,8 @@ class RobotVector(VectorEnvironment):
         qpos = torch.as_tensor(scene.model.qpos0, dtype=torch.float32).clone()
         first = scene.base_qpos
         qpos[first : first + 7] = torch.tensor([0.0, 0.0, scene.start_height, 1.0, 0.0, 0.0, 0.0])
-        qpos[self.state.joint_qpos] = torch.as_tensor(scene.default_pose, dtype=torch.float32)
-        return qpos, torch.zeros(scene.model.nv)
+        qpos[torch.as_tensor(scene.qpos_address)] = torch.as_tensor(scene.default_pose, dtype=torch.float32)
+        return qpos.to(self.device), torch.zeros(scene.model.nv, device=self.device)
 
     # ---- the contract ----------------------------------------------------------------------------------------------------
 
@@ -145,18 +164,63 @@ class RobotVector(VectorEnvironment):
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} copies")
         self.generator.manual_seed(derive_seed(int(seeds[0]), "robots", *(int(seed) for seed in seeds[1:])))
-        everyone = torch.ones(self.num_envs, dtype=torch.bool)
+        everyone = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
         if self.levels is not None:
             self.levels.start()
         self.commands.start()
         for randomization in self.randomizations:
             randomization.start()
         self._begin(everyone, with_randomizations=False)
-        return self._observation({name: group.begin(self.state, everyone) for name, group in self.groups.items()}), {}
+        self.simulation.settle(everyone)
+        return self._look(everyone), {}
 
     def step(self, action: Tensor) -> Step:
         """Act for every robot; one that falls or whose time is up begins again in the same step."""
-        self._act(action)
+        self._aim_part(action)
+        lagging = self.task.action.lag[1] > 0
+        late = (self._targets_before, self._lag_steps) if lagging else ()
+        self.simulation.step(self._targets, self.task.decimation, *late)
+        if self._on_host:  # where asking costs nothing, robots that go on need not be begun again
+            ended, step = self._judge()
+            self.check()
+            if not bool(ended.any()):
+                return step
+            self._begin_again(ended)
+        else:
+            ended, step = self._judge_part()
+        self.simulation.settle(ended)
+        observation = self._look_part(ended)
+        if self._captures:  # the next step will write over it before this one is stored
+            observation = map_observation(torch.clone, observation)
+            self.state.refresh()
+        return step._replace(observation=observation)
+
+    def check(self) -> None:
+        """Raise what has gone wrong in the steps so far; reads the device."""
+        self.trouble.check()
+        problem = self.simulation.problem()
+        if problem is not None:
+            raise EtudeError(problem)
+
+    def _aim(self, action: Tensor) -> None:
+        """From an action to targets for the motors."""
+        memory = self.memory
+        memory.action_before.copy_(memory.previous_action)
+        memory.previous_action.copy_(memory.action)
+        memory.action.copy_(action.clamp(-1.0, 1.0))
+        targets = self._action_offset + self._action_scale * memory.action
+        if "motor_offset" in self.state.drawn:
+            targets = targets + self.state.drawn["motor_offset"]
+        self._targets_before.copy_(self._targets)
+        self._targets.copy_(targets)
+
+    def _judge_and_begin(self) -> tuple[Tensor, Step]:
+        ended, step = self._judge()
+        self._begin_again(ended)
+        return ended, step
+
+    def _judge(self) -> tuple[Tensor, Step]:
+        """Return whose episodes end, (N,) bool, and the step as if none began again."""
         state, memory = self.state, self.memory
         state.refresh()
         memory.age += 1
@@ -171,7 +235,7 @@ class RobotVector(VectorEnvironment):
         truncated = late & ~fell
         if self.listener is not None:
             self.listener(state)
-        broken = self._find_broken()
+        broken = ~(torch.isfinite(self.simulation.qpos).all(1) & torch.isfinite(self.simulation.qvel).all(1))
         reward, info = self._reward(broken)
         self._remember()
         self.commands.step(state)
@@ -179,76 +243,48 @@ class RobotVector(VectorEnvironment):
             randomization.step()
         state.refresh()
         seen = {name: group.push(state) for name, group in self.groups.items()}
-        if broken is not None:  # nothing is known of where they are; their episodes end here
-            seen = {name: torch.where(broken[:, None], 0.0, value) for name, value in seen.items()}
+        # Nothing is known of where broken ones are; their episodes end here, or the run does.
+        seen = {name: value.masked_fill(broken[:, None], 0.0) for name, value in seen.items()}
         final = self._observation(seen)
-        ended = fell | truncated
-        if not bool(ended.any()):
-            return Step(final, reward, fell, truncated, final, info)
+        return fell | truncated, Step(final, reward, fell, truncated, final, info)
+
+    def _begin_again(self, ended: Tensor) -> None:
+        """Begin new episodes for robots whose last one has ended, (N,) bool."""
+        memory = self.memory
         if self.levels is not None:
             asked = memory.command[:, :2].norm(dim=-1) * memory.age * self.dt
-            self.levels.move(ended, state.base_position[:, :2], asked)
+            self.levels.move(ended, self.state.base_position[:, :2], asked)
         self._begin(ended)
-        observation = self._observation({name: group.begin(state, ended) for name, group in self.groups.items()})
-        return Step(observation, reward, fell, truncated, final, info)
 
-    def _act(self, action: Tensor) -> None:
-        memory, task = self.memory, self.task
-        memory.action_before.copy_(memory.previous_action)
-        memory.previous_action.copy_(memory.action)
-        memory.action.copy_(action.clamp(-1.0, 1.0))
-        targets = self._action_offset + self._action_scale * memory.action
-        if "motor_offset" in self.state.drawn:
-            targets = targets + self.state.drawn["motor_offset"]
-        if task.action.lag[1] == 0:
-            self.simulation.step(targets, task.decimation)
-        else:
-            for substep in range(task.decimation):
-                late = (self._lag_steps > substep)[:, None]
-                self.simulation.step(torch.where(late, self._targets, targets), 1)
-        self._targets = targets
+    def _look(self, begun: Tensor) -> Observation:
+        """Return what is seen after the robots `begun` (N,) have begun an episode."""
+        self.state.refresh()
+        return self._observation({name: group.begin(self.state, begun) for name, group in self.groups.items()})
 
-    def _find_broken(self) -> Tensor | None:
-        """Return which robots have numbers that are none, (N,) bool, if any has; an error where the task does not end them."""
-        broken = ~(torch.isfinite(self.simulation.qpos).all(1) & torch.isfinite(self.simulation.qvel).all(1))
-        if not bool(broken.any()):
-            return None
-        if bool((broken & ~self.state.fell).any()):
-            robot = int(broken.nonzero()[0, 0])
-            velocity = [round(float(x), 3) for x in self.memory.previous_base_velocity[robot]]
-            raise EtudeError(
-                f"robot {robot} has become unstable {int(self.memory.age[robot])} steps into its episode (its base moved at "
-                f"{velocity} m/s and rad/s the step before): lower environment.robot.timestep, the motors' stiffness or the "
-                "range of a randomisation, or end such episodes with the termination `unstable`"
-            )
-        return broken
-
-    def _reward(self, broken: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def _reward(self, broken: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum and its terms. Robots that have blown up earn nothing but the price of an end."""
-        total = torch.zeros(self.num_envs)
-        at_the_end = torch.zeros(self.num_envs)
+        total = torch.zeros(self.num_envs, device=self.device)
+        at_the_end = torch.zeros(self.num_envs, device=self.device)
         info = {}
         for name, (term, weight) in self.rewards.items():
             value = term(self.state) * weight
-            if broken is not None and name != "termination":
-                value = torch.where(broken, 0.0, value)
-            info[f"reward/{name}"] = value
             if name == "termination":
                 at_the_end = value
             else:
+                value = value.masked_fill(broken, 0.0)
                 total = total + value
+            info[f"reward/{name}"] = value
         if self.task.only_positive_rewards:
             total = total.clamp(min=0)
         total = total + at_the_end
-        if not bool(torch.isfinite(total).all()):
-            robot = int((~torch.isfinite(total)).nonzero()[0, 0])
-            terms = [name.removeprefix("reward/") for name, value in info.items() if not bool(torch.isfinite(value[robot]))]
-            raise EtudeError(f"environment.robot.rewards.{terms[0]}: is not a number for robot {robot}, whose state is finite")
+        unsound = ~torch.isfinite(total)
+        self.trouble.note(broken & ~self.state.fell, unsound, [*info.values()], self.state)
+        total = total.masked_fill(unsound, 0.0)
         if self.levels is not None:
             info["terrain_level"] = self.levels.level.float()
         info |= self.commands.info()
         if "unstable" in self.terminations:
-            info["unstable"] = torch.zeros(self.num_envs) if broken is None else broken.float()
+            info["unstable"] = broken.float()
         return total, info
 
     def _watch_feet(self) -> None:
@@ -273,7 +309,7 @@ class RobotVector(VectorEnvironment):
         """Begin episodes for the robots `which`, (N,) bool."""
         reset, scene = self.task.reset, self.scene
         nominal_qpos, nominal_qvel = self._place_nominal
-        u = torch.rand((self.num_envs, 9 + len(scene.joints)), generator=self.generator) * 2 - 1
+        u = torch.rand((self.num_envs, 9 + len(scene.joints)), generator=self.generator, device=self.device) * 2 - 1
         qpos, qvel = nominal_qpos.repeat(self.num_envs, 1), nominal_qvel.repeat(self.num_envs, 1)
         first, dof = scene.base_qpos, scene.base_dof
         qpos[:, first : first + 2] += reset.position * u[:, :2]
@@ -293,10 +329,10 @@ class RobotVector(VectorEnvironment):
         self.simulation.place(which, qpos, qvel)
         low, high = self.task.action.lag
         if high > 0:
-            drawn = torch.rand(self.num_envs, generator=self.generator)
+            drawn = torch.rand(self.num_envs, generator=self.generator, device=self.device)
             lag = (low + drawn * (high - low + 1)).floor().clamp(max=high).long()
-            self._lag_steps = torch.where(which, lag, self._lag_steps)
-        self._targets = torch.where(which[:, None], self._action_offset, self._targets)
+            self._lag_steps.copy_(torch.where(which, lag, self._lag_steps))
+        self._targets.copy_(torch.where(which[:, None], self._action_offset, self._targets))
         self.state.refresh()
         self.commands.begin(self.state, which)
 
@@ -346,9 +382,13 @@ class RobotVector(VectorEnvironment):
         self.memory.load_state_dict(state["memory"])
         for name, group in self.groups.items():
             group.load_state_dict(state["groups"][name])
-        self.state.drawn = {name: value.clone() for name, value in state["drawn"].items()}
-        self._targets = state["targets"].clone()
-        self._lag_steps = state["lag_steps"].clone()
+        for name, value in state["drawn"].items():
+            if name in self.state.drawn:
+                self.state.drawn[name].copy_(value)
+            else:
+                self.state.drawn[name] = value.to(self.device, copy=True)
+        self._targets.copy_(state["targets"])
+        self._lag_steps.copy_(state["lag_steps"])
         if self.levels is not None:
             self.levels.level.copy_(state["level"])
         self.commands.load_state_dict(state.get("commands", {}))

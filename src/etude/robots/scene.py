@@ -9,7 +9,7 @@ from typing import Any
 import mujoco  # type: ignore[import-untyped] # compiled, without stubs
 import numpy as np
 
-from etude.config.robots import ActuatorConfig, RobotConfig
+from etude.config.robots import ActuatorConfig, RobotConfig, SolverConfig
 from etude.errors import UserError
 from etude.robots.description import RobotDescription, assign, matches
 from etude.robots.model_files import read_model
@@ -55,6 +55,7 @@ class Scene:
     """Where each sensor's values are in sensordata."""
     contact_bodies: tuple[str, ...]
     """Bodies whose contacts are sensed, besides the feet."""
+    solver: SolverConfig
 
     @property
     def feet(self) -> tuple[str, ...]:
@@ -114,6 +115,7 @@ def build_scene(
         controls_position=np.array([motors[name].control == "position" for name in names]),
         sensors=sensors,
         contact_bodies=touched,
+        solver=config.solver,
     )
 
 

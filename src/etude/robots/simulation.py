@@ -12,7 +12,7 @@ from etude.robots.scene import Scene
 
 
 class Simulation(ABC):
-    """N robots. Tensors that it hands out are the current ones until the next call of `step`, `place` or `load_state_dict`."""
+    """N robots. Tensors that it hands out keep their memory; their values are those after the last call that changed them."""
 
     scene: Scene
     count: int
@@ -27,12 +27,18 @@ class Simulation(ABC):
     """Of the motors, in the order of the scene's joints. (N, J) float32"""
 
     @abstractmethod
-    def step(self, targets: Tensor, substeps: int) -> None:
-        """Advance by so many physics steps with these targets for the motors (N, J)."""
+    def step(self, targets: Tensor, substeps: int, before: Tensor | None = None, lag: Tensor | None = None) -> None:
+        """Advance by so many physics steps with these targets for the motors (N, J).
+
+        Where each robot has a `lag` (N,) int64, its motors keep their targets of `before` for so many of these steps.
+        """
 
     @abstractmethod
     def place(self, which: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Put the robots `which` (N,) bool at rows of qpos (N, nq) and qvel (N, nv); others stay as they are."""
+
+    def settle(self, which: Tensor) -> None:  # noqa: B027 # most know at once
+        """Make sensors tell of robots that were placed, `which` (N,) bool, where `place` does not do that itself."""
 
     @abstractmethod
     def push(self, velocity: Tensor) -> None:
@@ -49,6 +55,10 @@ class Simulation(ABC):
     @abstractmethod
     def update_constants(self) -> None:
         """Derive again what depends on masses and inertias, after these were written."""
+
+    def problem(self) -> str | None:
+        """Return what went wrong inside the simulator since the last call, if it is known only there; reads the device."""
+        return None
 
     @abstractmethod
     def data(self, robot: int) -> Any:

@@ -22,9 +22,18 @@ class Memory:
 
     def __init__(self, scene: Scene, count: int, device: torch.device) -> None:
         joints, feet = len(scene.joints), len(scene.feet)
+        # Side by side in a few blocks, so that beginning anew takes a few operations however much is remembered.
+        self._blocks: dict[torch.dtype, Tensor] = {}
+        widths = {torch.float32: 4 * joints + 5 * feet + 18, torch.bool: 2 * feet + 1, torch.int64: 1}
+        for dtype, width in widths.items():
+            self._blocks[dtype] = torch.zeros(count, width, dtype=dtype, device=device)
+        used = dict.fromkeys(widths, 0)
 
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros(count, *shape, dtype=dtype, device=device)
+            first = used[dtype]
+            used[dtype] += shape[0] if shape else 1
+            block = self._blocks[dtype]
+            return block[:, first : used[dtype]] if shape else block[:, first]
 
         self.age = zeros(dtype=torch.int64)
         """Steps of the episode so far."""
@@ -54,6 +63,7 @@ class Memory:
         """Whether a foot touched down in this step."""
         self.push = zeros(6)
         """The last push: linear and angular velocity."""
+        assert used == widths, f"the blocks are {widths} wide, and {used} is used"
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every tensor by name."""
@@ -70,9 +80,8 @@ class Memory:
 
     def forget(self, which: Tensor) -> None:
         """Begin anew for the robots `which`, (N,) bool."""
-        for tensor in self.tensors().values():
-            mask = which.view(-1, *[1] * (tensor.ndim - 1))
-            tensor.masked_fill_(mask, 0)
+        for block in self._blocks.values():
+            block.masked_fill_(which[:, None], 0)
 
 
 class State:

@@ -53,11 +53,15 @@ class Collector:
         assert observation is not None, "start() comes first"
         assert is_first is not None
         with torch.no_grad():
+            seen, first = map_observation(here, observation), here(is_first)
             for _ in range(steps):
-                seen, first = map_observation(here, observation), here(is_first)
                 action, self._state, extras = act(seen, self._state, first, mode="explore", generator=generator)
                 step = self.environment.step(action.to(self.environment.device))
                 ended = step.terminated | step.truncated
+                # Where nothing ended both are one: what crosses to another device crosses once.
+                led_to = next_seen = map_observation(here, step.observation)
+                if step.final_observation is not step.observation:
+                    led_to = map_observation(here, step.final_observation)
                 row = {
                     "observation": seen,
                     "is_first": first,
@@ -65,7 +69,7 @@ class Collector:
                     "reward": here(step.reward),
                     "terminated": here(step.terminated),
                     "truncated": here(step.truncated),
-                    "final_observation": map_observation(here, step.final_observation),
+                    "final_observation": led_to,
                     **extras,
                 }
                 buffer.add(row)
@@ -73,7 +77,9 @@ class Collector:
                 if step.info:
                     self._report(step.info)
                 observation, is_first = step.observation, ended
+                seen, first = next_seen, here(ended)
         self._observation, self._is_first = observation, is_first
+        self.environment.check()
         return steps * self.environment.num_envs
 
     def _report(self, info: dict[str, Tensor]) -> None:

@@ -5,14 +5,15 @@ One cycle is `collect` (rollout_steps vector steps) and `update` (epochs × mini
     rollout ─→ normalisers ─→ values, advantages ─→ for each minibatch: ratio, clip, loss, clipped gradient step
 
 Nothing in an update asks the host for a number: metrics stay on the device, a stop on KL skips the remaining steps there,
-and the learning rate is a tensor. Networks with memory learn from whole rollouts: see ppo_memory.py.
+and the learning rate is a tensor. The loss is in ppo_objective.py; networks with memory learn from whole rollouts: ppo_memory.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
@@ -23,14 +24,15 @@ from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, flatten, minibatches
 from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.gradient_step import GradientStep
-from etude.components.networks.encoder import ACTION_MASK
 from etude.components.networks.memory import has_memory
-from etude.components.normalizers import ObservationNormalizer, RewardNormalizer
 from etude.components.optimizers import build_optimizer
-from etude.components.returns import generalized_advantages
+from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
+from etude.components.symmetry import find_mirror
+from etude.compute.captured import Captured
 from etude.config.constraints import (
     Bounds,
     Component,
+    NonNegativeFloat,
     NonNegativeSchedule,
     PositiveFloat,
     PositiveInt,
@@ -48,12 +50,16 @@ from etude.workflows.ppo_memory import (
     RolloutMemory,
     as_sequences,
     batch_problems,
+    first_outputs,
     outputs_of_rows,
     outputs_of_sequences,
     remembers,
 )
+from etude.workflows.ppo_objective import Objective
 
 ADAPTIVE_RATE_RANGE = (1e-5, 1e-2)
+_NOT_READ = torch.empty(0)
+"""Whether an episode begins: for actors with memory alone."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,11 @@ class PPOConfig:
     """Continuous actions: the standard deviation to begin with, on a scale where the bounds are ±1."""
     fixed_std: bool = False
     """Continuous actions: keep that standard deviation instead of learning it."""
+    symmetry: Literal["off", "augment", "loss"] = "off"
+    """Use the mirror image that an environment has (robots): augment learns from every step and its mirror image, loss asks the
+    actor to do in the mirror what is the mirror image of what it does."""
+    symmetry_coef: NonNegativeFloat = 1.0
+    """Weight of that loss."""
 
     def rollout_size(self, num_envs: int) -> int:
         """Return the transitions of one rollout."""
@@ -120,6 +131,8 @@ class PPOConfig:
             yield f"algorithm.batch_size={self.batch_size}: advantages can't be normalised over one transition"
         if remembers(config):
             yield from batch_problems(config, batch)
+            if self.symmetry != "off":
+                yield f"algorithm.symmetry={self.symmetry}: nobody knows how what a network remembers looks in a mirror"
         elif rollout % batch:
             near = max(size for size in range(1, min(batch, rollout) + 1) if rollout % size == 0)
             parts = f"{config.environment.num_envs} environments × {self.rollout_steps} steps = {rollout}"
@@ -180,16 +193,14 @@ class PPO(Workflow):
         """Bind actor and critic, and build what surrounds them."""
         super().initialize(context)
         settings: PPOConfig = context.config.algorithm
-        environment = context.config.environment
         self.settings = settings
         head = make_head(context.action_space, init_noise_std=settings.init_noise_std, fixed_std=settings.fixed_std)
         self.head = head.to(context.device)
-        self.normalizer = ObservationNormalizer(context.observation_space, environment.normalize_observations).to(
-            context.device
-        )
-        self.reward_normalizer: RewardNormalizer | None = None
-        if environment.normalize_rewards and environment.normalize_observations != "static":
-            self.reward_normalizer = RewardNormalizer(context.num_envs, settings.gamma).to(context.device)
+        environment, device = context.config.environment, context.device
+        normalizers = Normalizers.build(environment, context.observation_space, context.num_envs, settings.gamma, device)
+        self.normalizer, self.reward_normalizer = self._normalizers = normalizers
+        trained_in = None if context.collector is None else context.collector.environment
+        self._mirror = find_mirror(trained_in, settings.symmetry, environment.id, device)
         self._policy = ActorPolicy(self.normalizer, self.actor, self.head, context.observation_space)
         rate = self.scheduled("learning_rate")
         critic_rate = self.scheduled("critic_learning_rate") if settings.critic_learning_rate is not None else rate
@@ -200,9 +211,10 @@ class PPO(Workflow):
         hyper = {name: self.scheduled(name) for name in ("clip_range", "value_coef", "entropy_coef")}
         roles = {"actor": self.actor, "critic": self.critic}
         self._memory = RolloutMemory(roles, context.num_envs) if any(map(has_memory, roles.values())) else None
+        self._explore = self._recorded_exploring() if context.mode == "graph" and self._memory is None else None
         evaluate = outputs_of_rows if self._memory is None else outputs_of_sequences
         self._step = GradientStep(
-            Objective(self.actor, self.critic, self.head, settings, hyper, evaluate),
+            Objective(self.actor, self.critic, self.head, settings, hyper, evaluate, self._mirror),
             self.optimizer,
             max_grad_norm=settings.max_grad_norm,
             accumulate=settings.accumulate,
@@ -212,12 +224,22 @@ class PPO(Workflow):
             mode=context.mode if self._memory is None else "eager",
         )
 
+    def _recorded_exploring(self) -> Captured:
+        generator = self.context.streams["action"]
+
+        def explore(observation: Observation) -> ActResult:
+            return self._policy.act(observation, None, _NOT_READ, mode="explore", generator=generator)
+
+        return Captured(explore, generators=[generator])
+
     def initial_state(self, n: int) -> State:
         """Return the actor's memory at the start of n episodes."""
         return self._policy.initial_state(n)
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Act as the policy does."""
+        """Act as the policy does; while collecting, as one recorded launch where updates are recorded too."""
+        if mode == "explore" and self._explore is not None:
+            return self._explore(observation)
         return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
 
     def policy(self) -> Policy:
@@ -226,8 +248,9 @@ class PPO(Workflow):
 
     @torch.no_grad()
     def values(self, observation: Observation) -> Tensor:
-        """Return the critic's value of raw observations (N, ...)."""
-        return self.critic(self.normalizer(observation)).squeeze(-1)
+        """Return the critic's value of raw observations (N, ...); one that remembers sees them as the first of an episode."""
+        seen = self.normalizer(observation)
+        return (first_outputs(self.critic, seen) if has_memory(self.critic) else self.critic(seen)).squeeze(-1)
 
     def collect(self, phase: Phase, count: int) -> HookResult:
         """Take `count` vector steps into the phase's buffer, noting what the actor remembers when a rollout begins."""
@@ -259,35 +282,18 @@ class PPO(Workflow):
         buffer.clear()
         return HookResult(updates=len(order))
 
-    @torch.no_grad()
     def _prepare(self, columns: Mapping[str, Any]) -> Batch:
         """From a raw rollout (T, N, ...) to rows with values and advantages: flat (N·T, ...), or with memory (N, T, ...)."""
-        terminated, ended = columns["terminated"], columns["terminated"] | columns["truncated"]
-        ended[:-1] |= columns["is_first"][1:]  # a resume that had to begin new episodes amid the rollout ends the old ones too
-        flat = flatten(columns)
-        self.normalizer.update(flat["observation"])
-        rewards = columns["reward"]
-        if self.reward_normalizer is not None:
-            self.reward_normalizer.update(rewards, ended)
-            rewards = self.reward_normalizer(rewards)
-        observation = self.normalizer(flat["observation"])
-        # final_observation is where each transition led: the next row's observation, or what an ended episode ended in.
-        final_observation = self.normalizer(flat["final_observation"])
+        settings, value = self.settings, values_of(self.critic)
         if self._memory is not None and has_memory(self.critic):
-            values, next_values = self._memory.values(self.critic, observation, final_observation, columns["is_first"])
-        else:
-            values = self._by_time(self.critic(observation), rewards)
-            next_values = self._by_time(self.critic(final_observation), rewards)
-        advantages = generalized_advantages(
-            rewards, values, next_values, terminated, ended, self.settings.gamma, self.settings.gae_lambda
-        )
-        rows = flatten({"values": values, "advantages": advantages, "returns": advantages + values})
-        if self.settings.normalize_advantages == "rollout":
-            rows["advantages"] = _standardize(rows["advantages"])
-        batch = {"observation": observation, "sample": flat["sample"], "log_prob": flat["log_prob"], **rows}
+            value = partial(self._memory.values, self.critic)
+        rows = actor_critic_rows(columns, value, self._normalizers, settings.gamma, settings.gae_lambda, self._mirror)
+        if settings.normalize_advantages == "rollout":
+            rows["advantages"] = standardize(rows["advantages"])
         if self._memory is None:
-            return batch
-        return {**as_sequences({**batch, "is_first": flat["is_first"]}, rewards.shape[1]), **self._memory.rows()}
+            return rows
+        rows |= flatten({"is_first": columns["is_first"]})
+        return {**as_sequences(rows, self.context.num_envs), **self._memory.rows()}
 
     def learn(self, batch: Batch) -> Metrics:
         """Take one gradient step on a minibatch."""
@@ -326,64 +332,3 @@ class PPO(Workflow):
         if isinstance(self.head, GaussianHead):
             metrics["train/action_std"] = self.head.log_std.exp().mean()
         return metrics
-
-    def _by_time(self, values: Tensor, like: Tensor) -> Tensor:
-        """(N·T, 1) → (T, N)"""
-        return values.reshape(like.shape[1], like.shape[0]).transpose(0, 1)
-
-
-class Objective(nn.Module):
-    """The loss of a minibatch: clipped surrogate, value error and entropy bonus."""
-
-    def __init__(
-        self,
-        actor: nn.Module,
-        critic: nn.Module,
-        head: nn.Module,
-        settings: PPOConfig,
-        hyper: Mapping[str, Tensor],
-        evaluate: Callable[[nn.Module, Batch, str], Tensor],
-    ) -> None:
-        super().__init__()
-        self.actor, self.critic, self.head = actor, critic, head
-        self.settings, self.hyper, self._evaluate = settings, dict(hyper), evaluate
-
-    def whole_batch(self, batch: Batch) -> Batch:
-        """Scale the advantages of a minibatch, before it is cut into pieces."""
-        if self.settings.normalize_advantages != "batch":
-            return batch
-        return {**batch, "advantages": _standardize(batch["advantages"])}
-
-    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
-        settings, clip = self.settings, self.hyper["clip_range"]
-        mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
-        distribution = self.head(self._evaluate(self.actor, batch, "actor"), mask)
-        advantages = batch["advantages"]
-
-        log_ratio = distribution.log_prob(batch["sample"]) - batch["log_prob"]
-        ratio = log_ratio.exp()
-        policy_loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
-
-        values = self._evaluate(self.critic, batch, "critic").squeeze(-1)
-        errors = (values - batch["returns"]).square()
-        if settings.clip_value_loss is not None:
-            near = batch["values"] + (values - batch["values"]).clamp(-settings.clip_value_loss, settings.clip_value_loss)
-            errors = torch.maximum(errors, (near - batch["returns"]).square())
-        value_loss = errors.mean()
-        entropy = distribution.entropy().mean()
-        loss = policy_loss + self.hyper["value_coef"] * value_loss - self.hyper["entropy_coef"] * entropy
-        # KL(old‖new) ≈ E[(r-1) - log r]: unbiased and never negative (Schulman, "Approximating KL divergence").
-        kl = ((ratio - 1) - log_ratio).detach().mean()
-        clipped = ((ratio - 1).detach().abs() > clip).float().mean()
-        return loss, {
-            "train/policy_loss": policy_loss,
-            "train/value_loss": value_loss,
-            "train/entropy": entropy,
-            "train/approx_kl": kl,
-            "train/clip_fraction": clipped,
-        }
-
-
-def _standardize(values: Tensor) -> Tensor:
-    return (values - values.mean()) / (values.std() + 1e-8)

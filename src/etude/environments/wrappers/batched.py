@@ -77,6 +77,10 @@ class TransformedVector(VectorEnvironment):
             step = transform.step(step, ended)
         return step
 
+    def check(self) -> None:
+        """Raise what has gone wrong in the steps so far."""
+        self._inner.check()
+
     def render(self) -> Any:
         """Return a picture of the first copy."""
         return self._inner.render()

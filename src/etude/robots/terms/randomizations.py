@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -66,9 +65,8 @@ class Randomization:
     def reset(self, which: Tensor) -> None:
         """Draw for the robots `which`, (N,) bool."""
         drawn = self.draw(self.width())
-        before = self.state.drawn.get(self.name)
-        value = drawn if before is None else torch.where(which[:, None], drawn, before)
-        self.state.drawn[self.name] = value
+        value = self.state.drawn.setdefault(self.name, drawn)
+        value.copy_(torch.where(which[:, None], drawn, value))
         self.apply(value)
 
     def width(self) -> int:
@@ -228,13 +226,17 @@ class _Gains(_PerJoint):
 
     fields = ("actuator_gainprm", "actuator_biasprm")
 
+    def prepare(self) -> None:
+        """Remember which motors hold a position."""
+        super().prepare()
+        self._holds_position = torch.as_tensor(self.simulation.scene.controls_position, device=self.state.device)
+
     def apply(self, value: Tensor) -> None:
         """All motors of a kind are written from what every such randomisation drew."""
         ones = torch.ones_like(value)
         stiffness, damping, torque = (self.state.drawn.get(name, ones) for name in ("stiffness", "damping", "torque"))
         gain, bias = self.nominal["actuator_gainprm"].clone(), self.nominal["actuator_biasprm"].clone()
-        holds_position = torch.as_tensor(self.simulation.scene.controls_position, device=value.device)
-        gain[..., 0] *= (torch.where(holds_position, stiffness, damping) * torque).to(gain.dtype)
+        gain[..., 0] *= (torch.where(self._holds_position, stiffness, damping) * torque).to(gain.dtype)
         bias[..., 1] *= (stiffness * torque).to(bias.dtype)
         bias[..., 2] *= (damping * torque).to(bias.dtype)
         self.write("actuator_gainprm", gain)
@@ -271,15 +273,16 @@ class JointFriction(_PerJoint):
 
     fields = ("dof_frictionloss",)
 
+    def prepare(self) -> None:
+        """Remember where the joints are."""
+        super().prepare()
+        self._dofs = torch.as_tensor(self.simulation.scene.dof_address, dtype=torch.int64, device=self.state.device)
+
     def apply(self, value: Tensor) -> None:
         """Add to the nominal friction."""
         loss = self.nominal["dof_frictionloss"].clone()
         loss[:, self._dofs] += value.to(loss.dtype)
         self.write("dof_frictionloss", loss.clamp(min=0))
-
-    @property
-    def _dofs(self) -> np.ndarray:
-        return self.simulation.scene.dof_address
 
 
 @offer
@@ -327,6 +330,11 @@ class Push(Randomization):
 
     Options = PushOptions
 
+    def prepare(self) -> None:
+        """Remember how hard each axis is pushed."""
+        sizes = [self.options.linear] * 2 + [self.options.angular] * 3
+        self._size = torch.tensor(sizes, dtype=torch.float32, device=self.state.device)
+
     def draw(self, width: int = 1) -> Tensor:
         """Return seconds until the next push, (N, 1)."""
         low, high = self.options.every_s
@@ -339,8 +347,7 @@ class Push(Randomization):
         due = left[:, 0] <= 0
         again, count = self.draw(), self.state.count
         u = torch.rand((count, 5), generator=self.generator, device=self.state.device) * 2 - 1
-        size = u.new_tensor([self.options.linear] * 2 + [self.options.angular] * 3)
-        kick = torch.where(due[:, None], u * size, 0.0)
+        kick = torch.where(due[:, None], u * self._size, 0.0)
         memory = self.state.memory
         pushed = torch.cat([kick[:, :2], torch.zeros_like(kick[:, :1]), kick[:, 2:]], 1)
         memory.push.copy_(torch.where(due[:, None], pushed, memory.push))

@@ -1,0 +1,144 @@
+"""Etude's robots learning with PPO: one JSON line with their speed.
+
+python bench/robots_etude.py go1 --mjlab FOLDER --num-envs 4096 --iterations 30 --warm-up 10
+python bench/robots_etude.py full --num-envs 16384
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from robots_clock import Clock, summary
+from robots_go1 import DATA, find_model, write_robot
+
+TASKS = {
+    "go1": (None, "go1-flat.yaml"),
+    "full": ("quadruped-flat:ppo", "full.yaml"),
+    "flat": ("quadruped-flat:ppo", None),
+    "rough": ("quadruped-rough:ppo", None),
+}
+"""Each task: what it is called on Etude's command line, and the file that is laid over it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train and print what it took."""
+    options = _parser().parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="etude-robots-") as scratch:
+        answer = measure(options, Path(scratch))
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
+
+
+def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    """Train through Etude's own loop, as `etude train` does; no run directory, evaluations or checkpoints."""
+    import torch
+
+    from etude import assembly
+    from etude.config.compose import compose
+
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    spec, file = TASKS[options.task]
+    words = _words(options, device)
+    if options.task == "go1":
+        words.append(f"environment.robot.model={write_robot(find_model(options.mjlab), scratch)}")
+    config = assembly.resolve(compose(spec, file=DATA / file if file else None, words=[*words, *options.words]).config)
+    orchestrator = assembly.build(config)
+    assert orchestrator.collector is not None
+    orchestrator.collector.start(orchestrator.workflow.initial_state)
+    steps = config.algorithm.rollout_size(config.environment.num_envs)
+    clock = Clock(device)
+    if options.split:
+        orchestrator._clock = _waiting_clock(device)
+    before, last = {"collect": 0.0, "update": 0.0}, {}
+    for row in orchestrator.rows():
+        now = {name: orchestrator.timings.get(name, 0.0) for name in before}
+        clock.tick(now["collect"] - before["collect"], now["update"] - before["update"])
+        before = now
+        last = row
+    environment: Any = orchestrator.collector.environment.base
+    return {
+        "side": "etude",
+        "task": options.task,
+        "robots": config.environment.num_envs,
+        **summary(clock.marks, options.warm_up, steps),
+        "split": options.split,
+        "simulator": type(environment.simulation).__name__,
+        "compile": config.experiment.compile,
+        "seen": {name: group.size for name, group in environment.groups.items()},
+        "last_row": {
+            key: last[key] for key in ("env_steps", "updates", "collect/return_mean", "collect/length_mean") if key in last
+        },
+        "versions": _versions(),
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
+    }
+
+
+def _words(options: argparse.Namespace, device: str) -> list[str]:
+    from etude.config.schema import ExperimentConfig
+
+    rollout = 24 * options.num_envs
+    return [
+        f"experiment.device={device}",
+        f"experiment.seed={options.seed}",
+        *(["experiment.tf32=true"] if hasattr(ExperimentConfig, "tf32") else []),  # as mjlab sets it
+        f"environment.num_envs={options.num_envs}",
+        f"training.total_steps={(options.warm_up + options.iterations) * rollout}",
+        "training.early_stop=off",
+        "evaluation.every_steps=0",
+        "checkpoint.every_steps=0",
+        "logging.terminal=false",
+        f"logging.every_steps={rollout}",
+    ]
+
+
+def _waiting_clock(device: str) -> Any:
+    """Return a clock that lets the device finish first, so that what it does counts where it was asked for."""
+    import torch
+
+    def now() -> float:
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    return now
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for name in ("etude", "mujoco", "mujoco-warp", "warp-lang", "torch"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "task", choices=TASKS, help="go1: mjlab's task; full: a task with everything on; flat, rough: as shipped"
+    )
+    parser.add_argument("--mjlab", type=Path, action="append", default=[], help="the folder of packages that has mjlab")
+    parser.add_argument("--num-envs", type=int, default=4096)
+    parser.add_argument("--iterations", type=int, default=30, help="iterations that are timed")
+    parser.add_argument("--warm-up", type=int, default=10, help="iterations before them")
+    parser.add_argument("--device", help="default: the first GPU, if there is one")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--split", action="store_true", help="wait for the device between collecting and learning, to tell them apart"
+    )
+    parser.add_argument("--words", nargs="*", default=[], metavar="KEY=VALUE", help="more settings")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -50,6 +50,21 @@ def test_trajectories_equal_gymnasiums_from_the_same_seeds_and_actions(name: str
 
 
 @pytest.mark.parametrize("name", TASKS)
+def test_a_single_copy_is_the_first_of_many(name: str) -> None:
+    one, many = (make_environment(EnvironmentConfig(id=name, num_envs=count)) for count in (1, len(SEEDS)))
+    assert torch.equal(one.reset(SEEDS[:1])[0], many.reset(SEEDS)[0][:1])  # type: ignore[index,arg-type]
+    ends = 0
+    for step, action in enumerate(_actions(one.single_action_space, 700)):
+        mine, reference = one.step(action[:1]), many.step(action)
+        for field in ("observation", "reward", "terminated", "truncated", "final_observation"):
+            assert torch.equal(getattr(mine, field), getattr(reference, field)[:1]), (step, field)
+        ended = mine.terminated | mine.truncated
+        assert (mine.final_observation is mine.observation) == (not ended.any())
+        ends += int(ended.sum())
+    assert ends > 0
+
+
+@pytest.mark.parametrize("name", TASKS)
 def test_a_saved_state_continues_bit_for_bit_in_a_fresh_environment(name: str, tmp_path: Path) -> None:
     config = EnvironmentConfig(id=name, num_envs=len(SEEDS))
     first = make_environment(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -57,13 +58,13 @@ def test_the_share_of_random_actions_is_epsilon() -> None:
 def test_exactly_so_many_random_actions_come_before_the_first_update() -> None:
     orchestrator = build("algorithm.epsilon=0", "algorithm.train_every=1")
     workflow, asked = dqn_of(orchestrator), []
-    original = workflow._policy.values
+    original = workflow._policy.values_on_host
 
-    def watched(observation: Any) -> torch.Tensor:
+    def watched(observation: Any) -> np.ndarray:
         asked.append(len(observation))
         return original(observation)
 
-    workflow._policy.values = watched  # type: ignore[method-assign] # of this run alone
+    workflow._policy.values_on_host = watched  # type: ignore[method-assign] # of this run alone
     while orchestrator._run_cycle():
         if orchestrator.counters.updates == 2:
             assert orchestrator.counters.env_steps == 40

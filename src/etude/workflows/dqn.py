@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
@@ -138,6 +139,7 @@ class DQN(OffPolicy):
         rate = self.scheduled("learning_rate")
         self.optimizer = build_optimizer(self.settings.optimizer, {"q": (list(self.q.parameters()), rate)})
         self.scheduled("epsilon")  # for the log; acting reads the schedule itself, at every step
+        self._total_steps = context.config.training.total_steps
         self._explored = torch.zeros((), dtype=torch.int64)  # environment steps, to know where on that schedule we are
         self._begin()
 
@@ -169,17 +171,31 @@ class DQN(OffPolicy):
         count = len(is_first)
         self._explored += count * self._steps_per_decision
         # As many numbers whatever they are used for, so that the stream does not depend on what was learnt.
-        noise = torch.rand((count, self._actions + 1), generator=generator, device=generator.device)
+        noise = torch.empty((count, self._actions + 1), device=generator.device).uniform_(generator=generator)
+        if self._policy.on_host is not None:
+            return ActResult(self._explore_on_host(observation, noise.numpy(), epsilon), state)
         preference = noise[:, 1:]  # the highest of random numbers is any action
         if epsilon < 1:
             preference = torch.where(noise[:, :1] < epsilon, preference, self._policy.values(observation))
         return ActResult(allowed(preference, observation).argmax(-1), state)
 
+    def _explore_on_host(self, observation: Observation, noise: np.ndarray, epsilon: float) -> Tensor:
+        """The same in NumPy: the same numbers, and the same choice but for roundings of the values."""
+        preference = noise[:, 1:]
+        if epsilon < 1:
+            greedy = noise[:, 0] >= epsilon
+            if greedy.all():
+                preference = self._policy.values_on_host(observation)
+            elif greedy.any():
+                preference = np.where(greedy[:, None], self._policy.values_on_host(observation), preference)
+        return torch.from_numpy(preference.argmax(-1))
+
     def _epsilon(self) -> float:
         """The share of random actions at this very step, however many steps one call collects."""
         if self.is_warming_up():
             return 1.0
-        return self.settings.epsilon.at(int(self._explored), self.context.config.training.total_steps)
+        epsilon = self.settings.epsilon
+        return epsilon.start if epsilon.is_constant else epsilon.at(int(self._explored), self._total_steps)
 
     @property
     def _steps_per_decision(self) -> int:

@@ -15,6 +15,7 @@ from etude.components.networks.mlp import HostMLP
 from etude.components.normalizers import ObservationNormalizer
 from etude.environments.vector import Observation
 from etude.workflows.base import ActResult, Mode, State, Workflow
+from etude.workflows.host_acting import HostActor
 
 
 class Policy(ABC):
@@ -94,6 +95,7 @@ class ActorPolicy(Policy):
         self._remembers = has_memory(actor)
         self.exportable = not self._remembers
         self._forward = (observation_space and HostMLP.of(actor, observation_space)) or actor
+        self._on_host = None if with_log_prob else HostActor.of(normalizer, actor, head, observation_space)
 
     def initial_state(self, n: int) -> State:
         """Return the actor's memory at the start of n episodes, if it has any."""
@@ -101,6 +103,9 @@ class ActorPolicy(Policy):
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Return the environment action; extras hold the raw sample and, for those who learn from it, its log-probability."""
+        if self._on_host is not None:
+            action, sample = self._on_host.act(observation, mode, generator)
+            return ActResult(action, state, {"sample": sample})
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
         if self._remembers:
             outputs, state = self._actor(self._normalizer(observation), state, is_first)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
 from etude.components.action_values import ActionValues, allowed
 from etude.components.networks.mlp import HostMLP
 from etude.components.normalizers import ObservationNormalizer
+from etude.components.value_distributions import MeanValue
 from etude.environments.vector import Observation
 from etude.workflows.base import ActResult, Mode, State
 from etude.workflows.policy import Policy
@@ -27,7 +29,10 @@ class QPolicy(Policy):
     ) -> None:
         self.parts = nn.ModuleDict({"normalizer": normalizer, "q": q})
         self._normalizer, self._q = normalizer, q
-        self._forward = (observation_space and HostMLP.of(q.network, observation_space)) or q.network
+        on_host = HostMLP.of(q.network, observation_space) if observation_space is not None else None
+        self._forward = on_host or q.network
+        self.on_host = on_host if q.dueling is None and isinstance(q.distribution, MeanValue) else None
+        """The network in NumPy, where its outputs are the actions' values as they are; None elsewhere."""
 
     @torch.no_grad()
     def values(self, observation: Observation) -> Tensor:
@@ -35,8 +40,17 @@ class QPolicy(Policy):
         outputs = self._q.shaped(self._forward(self._normalizer(observation)))
         return allowed(self._q.values(outputs), observation)
 
+    def values_on_host(self, observation: Observation) -> np.ndarray:
+        """Return what each action is worth, (N, actions), where `on_host` is."""
+        assert self.on_host is not None
+        seen = self._normalizer(observation)
+        assert isinstance(seen, Tensor)
+        return self.on_host.forward(seen.numpy())
+
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Take the best action, in any mode: exploring is the algorithm's business."""
+        if self.on_host is not None:
+            return ActResult(torch.from_numpy(self.values_on_host(observation).argmax(-1)), state)
         return ActResult(self.values(observation).argmax(-1), state)
 
     def state_dict(self) -> dict[str, Any]:

@@ -75,15 +75,19 @@ class HostMLP:
 
     def __init__(self, network: MLP) -> None:
         layers = [layer for layer in network.layers if isinstance(layer, nn.Linear)]
-        self._weights = [layer.weight.detach().numpy().T for layer in layers]
-        self._biases = [layer.bias.detach().numpy() for layer in layers]
+        *self._hidden, self._last = [(layer.weight.detach().numpy().T, layer.bias.detach().numpy()) for layer in layers]
         self._activate = _HOST_ACTIVATIONS[network.activation]
 
     @classmethod
     def of(cls, network: nn.Module, observation_space: gymnasium.Space[Any]) -> HostMLP | None:
         """Return the NumPy twin of a plain MLP on the CPU that reads one vector; None for anything else."""
         vector = isinstance(observation_space, gymnasium.spaces.Box) and len(observation_space.shape) == 1
-        if not vector or type(network) is not MLP or network.activation not in _HOST_ACTIVATIONS:
+        if (
+            not vector
+            or observation_space.dtype.kind != "f"
+            or type(network) is not MLP
+            or network.activation not in _HOST_ACTIVATIONS
+        ):
             return None
         if type(network.encoder) is not FlatEncoder:
             return None
@@ -91,10 +95,21 @@ class HostMLP:
 
     def __call__(self, observation: Tensor) -> Tensor:
         """(N, inputs) → (N, outputs)"""
-        values = observation.numpy()
-        for weight, bias in zip(self._weights[:-1], self._biases[:-1], strict=True):
-            values = self._activate(values @ weight + bias)
-        return torch.from_numpy(values @ self._weights[-1] + self._biases[-1])
+        return torch.from_numpy(self.forward(observation.numpy()))
+
+    def forward(self, values: np.ndarray) -> np.ndarray:
+        """(N, inputs) → (N, outputs), for those who go on in NumPy."""
+        for weight, bias in self._hidden:
+            values = values @ weight
+            values += bias
+            self._activate(values, values)
+        values = values @ self._last[0]
+        values += self._last[1]
+        return values
 
 
-_HOST_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0.0)}
+def _relu(values: np.ndarray, out: np.ndarray) -> np.ndarray:
+    return np.maximum(values, 0.0, out=out)
+
+
+_HOST_ACTIVATIONS: dict[str, Callable[[Any, Any], Any]] = {"tanh": np.tanh, "relu": _relu}

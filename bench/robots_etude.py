@@ -81,13 +81,11 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 
 
 def _words(options: argparse.Namespace, device: str) -> list[str]:
-    from etude.config.schema import ExperimentConfig
-
     rollout = 24 * options.num_envs
     return [
         f"experiment.device={device}",
         f"experiment.seed={options.seed}",
-        *(["experiment.tf32=true"] if hasattr(ExperimentConfig, "tf32") else []),  # as mjlab sets it
+        *(["experiment.tf32=true"] if device.startswith("cuda") else []),  # as mjlab sets it
         f"environment.num_envs={options.num_envs}",
         f"training.total_steps={(options.warm_up + options.iterations) * rollout}",
         "training.early_stop=off",

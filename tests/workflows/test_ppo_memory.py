@@ -246,3 +246,12 @@ class Averaging(MemoryNetwork):
     words = ("network.actor={type: averaging.Averaging, rate: 0.3}", "training.total_steps=512", "evaluation.episodes=1")
     run = train("CartPole-v1:ppo", tmp_path / "runs", *words)
     assert run.status == "finished"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_values_are_those_of_the_first_step_of_an_episode(name: str) -> None:
+    run = start(remembering(ppo_config("CartPole-v1"), NETWORKS[name]))
+    workflow = ppo_of(run)
+    observation = torch.randn(5, 4)
+    first, _ = workflow.critic(observation, workflow.critic.initial_state(5), torch.ones(5, dtype=torch.bool))  # type: ignore[operator] # it remembers
+    assert torch.equal(workflow.values(observation), first.detach().squeeze(-1))

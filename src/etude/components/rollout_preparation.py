@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -13,8 +13,13 @@ from etude.buffers.base import Batch
 from etude.buffers.rollout import flatten
 from etude.components.normalizers import ObservationNormalizer, RewardNormalizer
 from etude.components.returns import generalized_advantages
+from etude.components.symmetry import with_image
 from etude.config.schema import EnvironmentConfig
-from etude.environments.vector import Observation, map_observation
+from etude.environments.mirror import Mirror
+from etude.environments.vector import Observation
+
+Valuer = Callable[[Observation, Observation, Tensor], tuple[Tensor, Tensor]]
+"""Values each step and where it led, (T, N) both, from observations (N·T, ...) of the two and is_first (T, N)."""
 
 
 class Normalizers(NamedTuple):
@@ -34,10 +39,11 @@ class Normalizers(NamedTuple):
         return cls(observation, RewardNormalizer(num_envs, gamma).to(device))
 
     @torch.no_grad()
-    def take_in(self, columns: Mapping[str, Any], ended: Tensor) -> tuple[Observation, Tensor]:
-        """Count a raw rollout in; returns its observations (T, N, ...) and rewards (T, N) on their common scale."""
+    def take_in(self, columns: Mapping[str, Any], ended: Tensor, mirror: Mirror | None = None) -> tuple[Observation, Tensor]:
+        """Count a raw rollout in, and its mirror image; returns observations (T, N, ...) and rewards (T, N) on their scale."""
         observation, rewards = columns["observation"], columns["reward"]
-        self.observation.update(map_observation(lambda part: part.flatten(0, 1), observation))
+        flat = flatten({"observation": observation})["observation"]
+        self.observation.update(flat if mirror is None else with_image(flat, mirror))
         if self.reward is not None:
             self.reward.update(rewards, ended)
             rewards = self.reward(rewards)
@@ -55,19 +61,36 @@ def episode_ends(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     return ended, cut
 
 
+def values_of(critic: nn.Module) -> Valuer:
+    """Return how a critic without memory values a rollout."""
+
+    def value(observation: Observation, final_observation: Observation, is_first: Tensor) -> tuple[Tensor, Tensor]:
+        steps, num_envs = is_first.shape
+        seen, led_to = (critic(each).view(num_envs, steps).T for each in (observation, final_observation))
+        return seen, led_to
+
+    return value
+
+
 @torch.no_grad()
 def actor_critic_rows(
-    columns: Mapping[str, Any], critic: nn.Module, normalizers: Normalizers, gamma: float, gae_lambda: float
+    columns: Mapping[str, Any],
+    value: Valuer,
+    normalizers: Normalizers,
+    gamma: float,
+    gae_lambda: float,
+    mirror: Mirror | None = None,
 ) -> Batch:
     """From a raw rollout (T, N, ...) to flat rows (N·T, ...) with values, advantages and returns."""
     ended, cut = episode_ends(columns)
-    observation, rewards = normalizers.take_in(columns, ended | cut)
-    values = critic(observation).squeeze(-1)
+    observation, rewards = normalizers.take_in(columns, ended | cut, mirror)
     # final_observation is where each transition led: the next row's observation, or what an ended episode ended in.
-    next_values = critic(normalizers.observation(columns["final_observation"])).squeeze(-1)
+    final_observation = normalizers.observation(columns["final_observation"])
+    flat = flatten({"observation": observation, "final": final_observation, "sample": columns["sample"]})
+    values, next_values = value(flat["observation"], flat.pop("final"), columns["is_first"])
     advantages = generalized_advantages(rewards, values, next_values, columns["terminated"], ended | cut, gamma, gae_lambda)
-    rows = {"observation": observation, "sample": columns["sample"], "log_prob": columns["log_prob"]}
-    return flatten({**rows, "values": values, "advantages": advantages, "returns": advantages + values})
+    told = {"log_prob": columns["log_prob"], "values": values, "advantages": advantages, "returns": advantages + values}
+    return {**flat, **flatten(told)}
 
 
 def standardize(values: Tensor) -> Tensor:

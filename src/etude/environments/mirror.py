@@ -22,6 +22,10 @@ class Swap:
         self.index = torch.tensor(list(index), dtype=torch.int64, device=device)
         self.sign = torch.tensor(list(sign), dtype=torch.float32, device=device)
 
+    def to(self, device: torch.device | str) -> Swap:
+        """Return the same on another device."""
+        return Swap(self.index.tolist(), self.sign.tolist(), device)
+
     def __call__(self, values: Tensor) -> Tensor:
         """(..., n) → (..., n)"""
         return values.index_select(-1, self.index) * self.sign
@@ -40,3 +44,7 @@ class Mirror:
         if isinstance(observation, dict):
             return {name: self.observation[name](value) for name, value in observation.items()}
         return self.observation[""](observation)
+
+    def to(self, device: torch.device | str) -> Mirror:
+        """Return the same on another device."""
+        return Mirror({name: swap.to(device) for name, swap in self.observation.items()}, self.action.to(device))

@@ -102,8 +102,10 @@ def _signs(scene: Scene, partners: Sequence[int]) -> list[float]:
         along = float(np.dot(data.xaxis[two], np.array(POLAR if slides else AXIAL) * data.xaxis[one]))
         apart = float(np.linalg.norm(data.xanchor[two] - np.array(POLAR) * data.xanchor[one]))
         if abs(along) < 1 - _NEAR or apart > _NEAR:
-            names = scene.joints[i] if i == other else f"{scene.joints[i]} and {scene.joints[other]}"
-            raise _lopsided(f"{names}: {'axes' if apart <= _NEAR else 'places'} are not mirror images of each other")
+            here, there = scene.joints[i], scene.joints[other]
+            if i == other:
+                raise _lopsided(f"no joint is named as the partner of {here}, which is not in the middle")
+            raise _lopsided(f"{'axes' if apart <= _NEAR else 'places'} of {here} and {there} are not those of a mirror image")
         signs.append(1.0 if along > 0 else -1.0)
     return signs
 

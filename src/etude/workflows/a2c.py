@@ -21,7 +21,7 @@ from etude.buffers.rollout import RolloutBuffer
 from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.gradient_step import GradientStep
 from etude.components.optimizers import build_optimizer
-from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize
+from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.config.constraints import Component, NonNegativeSchedule, PositiveFloat, PositiveInt, PositiveSchedule, UnitInterval
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
@@ -140,7 +140,8 @@ class A2C(Workflow):
         if not buffer.ready:
             return HookResult()
         self.set_schedules(phase)
-        batch = actor_critic_rows(buffer.columns, self.critic, self._normalizers, self.settings.gamma, self.settings.gae_lambda)
+        settings, value = self.settings, values_of(self.critic)
+        batch = actor_critic_rows(buffer.columns, value, self._normalizers, settings.gamma, settings.gae_lambda)
         if self.settings.normalize_advantages != "off":
             batch["advantages"] = standardize(batch["advantages"])
         everything = torch.arange(buffer.size, device=self.context.device).unsqueeze(0)

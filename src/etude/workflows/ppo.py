@@ -5,7 +5,7 @@ One cycle is `collect` (rollout_steps vector steps) and `update` (epochs × mini
     rollout ─→ normalisers ─→ values, advantages ─→ for each minibatch: ratio, clip, loss, clipped gradient step
 
 Nothing in an update asks the host for a number: metrics stay on the device, a stop on KL skips the remaining steps there,
-and the learning rate is a tensor. The loss is in ppo_objective.py; networks with memory learn from whole rollouts: ppo_memory.py.
+and the learning rate is a tensor. The loss is in ppo_objective.py; networks with memory learn from whole rollouts (ppo_memory).
 """
 
 from __future__ import annotations

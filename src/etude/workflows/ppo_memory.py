@@ -100,6 +100,15 @@ def outputs_of_sequences(network: nn.Module, rows: Batch, role: str) -> Tensor:
     return outputs.transpose(0, 1)
 
 
+def first_outputs(network: nn.Module, observation: Observation) -> Tensor:
+    """Return the outputs of a network that remembers, as if observations (N, ...) were the first of their episodes."""
+    count = len(next(iter(observation.values())) if isinstance(observation, dict) else observation)
+    nothing = network.initial_state(count)  # type: ignore[operator] # as above
+    everywhere = torch.ones(count, dtype=torch.bool, device=next(network.parameters()).device)
+    outputs, _ = network(observation, nothing, everywhere)
+    return outputs
+
+
 def as_sequences(rows: Mapping[str, Any], num_envs: int) -> Batch:
     """(N · T, ...) → (N, T, ...), where each environment's steps are together."""
     return {

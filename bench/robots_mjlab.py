@@ -30,13 +30,18 @@ ONLY_FOR_LOOKING = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train and print what it took."""
     options = _parser().parse_args(arguments)
+    prepare_imports()
+    sys.stdout, answer = sys.stderr, sys.stdout  # mjlab prints its tables
+    answer.write(json.dumps(measure(options)) + "\n")
+    return 0
+
+
+def prepare_imports() -> None:
+    """Let mjlab be imported without a display and without what only looking needs."""
     os.environ.setdefault("MUJOCO_GL", "disable")
     os.environ.setdefault("MJLAB_WARP_QUIET", "1")
     sys.meta_path.append(_Absent())
     sys.modules["torch.utils.tensorboard"] = _Nothing("torch.utils.tensorboard")  # there, but fails without tensorboard
-    sys.stdout, answer = sys.stderr, sys.stdout  # mjlab prints its tables
-    answer.write(json.dumps(measure(options)) + "\n")
-    return 0
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

@@ -36,6 +36,7 @@ test-optional: install  ## The contract on families that need packages of their 
 
 docs: install  ## Refresh the generated parts of the documentation.
 	$(BIN)/python -m etude.config.reference docs/configuration.md
+	$(BIN)/python -m etude.config.preset_table docs/presets.md
 	$(BIN)/python -m etude.environments.wrappers.reference docs/wrappers.md
 	$(BIN)/python -m etude.robots.reference docs/robots.md
 

@@ -52,7 +52,9 @@ class CpuSimulation(Simulation):
         ids = np.flatnonzero(which.numpy()).astype(np.int32)
         if ids.size:
             self.batch.reset(ids, qpos.numpy()[ids], qvel.numpy()[ids])
+            torques = self.torques.masked_fill(which[:, None], 0.0)
             self._read()
+            self.torques.copy_(torques)  # MuJoCo computes those of motors with targets of 0, which nobody asked for
 
     def push(self, velocity: Tensor) -> None:
         """Add to the velocities of every robot, (N, nv)."""
@@ -77,12 +79,13 @@ class CpuSimulation(Simulation):
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next steps depend on."""
-        return self.batch.state_dict()
+        return {"batch": self.batch.state_dict(), "torques": self.torques.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
-        self.batch.load_state_dict(state)
+        self.batch.load_state_dict(state["batch"])
         self._read()
+        self.torques.copy_(state["torques"])
 
     def _read(self) -> None:
         self._copy(self.qpos, self.batch.qpos)

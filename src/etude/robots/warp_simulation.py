@@ -43,8 +43,7 @@ class WarpSimulation(Simulation):
         self.scene, self.count, self.device = scene, count, device
         self._place_of_warp = wp.device_from_torch(device)
         contacts, rows = room_for(scene)
-        solver = scene.solver
-        contacts, rows = solver.contacts or min(contacts, CONTACTS_ON_AVERAGE), solver.constraints or rows
+        contacts, rows = scene.solver.contacts or contacts, scene.solver.constraints or rows
         with wp.ScopedDevice(self._place_of_warp):
             try:
                 self.model = mjw.put_model(_without_autoreset(scene.model))
@@ -236,20 +235,26 @@ def _aim(
 
 
 def room_for(scene: Scene) -> tuple[int, int]:
-    """Return how many contacts a robot can have when all of it lies on the ground, and rows of constraints with these."""
+    """Return how many contacts a robot needs room for, on average, and how many rows of constraints at most.
+
+    Rows are each robot's own: there are enough for one that lies on the ground with all it has. Contacts are shared by all,
+    and most robots stand; but above uneven ground every part of every robot is a candidate.
+    """
     model, kinds = scene.model, _mujoco.mjtGeom
-    points = {kinds.mjGEOM_SPHERE: 1, kinds.mjGEOM_CAPSULE: 2}
-    contacts, rows = 0, 0
+    points = {int(kinds.mjGEOM_SPHERE): 1, int(kinds.mjGEOM_CAPSULE): 2}
+    contacts, rows, parts = 0, 0, 0
     for geom in range(model.ngeom):
         if model.geom_bodyid[geom] == 0 or not (model.geom_contype[geom] or model.geom_conaffinity[geom]):
             continue
-        count = 4 if model.nhfield else points.get(model.geom_type[geom], 4)
+        parts += 1
+        count = 4 if model.nhfield else points.get(int(model.geom_type[geom]), 4)
         size = max(3, int(model.geom_condim[geom]))
         contacts += count
         rows += count * (size if scene.solver.cone == "elliptic" else 2 * (size - 1))
     if scene.solver.self_collisions:
         contacts, rows = 2 * contacts, 2 * rows
-    return contacts, rows + int(model.jnt_limited.sum()) + model.nv  # joints at their limits, joints with friction
+    average = max(CONTACTS_ON_AVERAGE, 2 * parts if model.nhfield else 0)
+    return min(contacts, average), rows + int(model.jnt_limited.sum()) + model.nv  # joints at their limits, and with friction
 
 
 def _without_autoreset(model: Any) -> Any:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import robots_agree
 import robots_etude
 from robots_clock import Mark, summary
 from robots_go1 import INSIDE, find_model, write_robot
+from robots_mjlab_states import model_facts
 
 import robots as bench
 from etude.config.compose import compose
+from etude.config.robots import RobotConfig
+from etude.robots.description import load_robot
 from etude.robots.environment import RobotVector
+from etude.robots.scene import build_scene
 
 LEG = """
 <body name="{leg}_hip" pos="{x} {y} 0"><joint name="{leg}_hip_joint" axis="1 0 0" range="-.8 .8"/>
@@ -62,6 +68,25 @@ def test_the_go1_task_has_mjlabs_sizes_and_contacts(packages: Path, tmp_path: Pa
     assert foot.priority[0] > floor.priority[0] > thigh.priority[0]
     assert (thigh.contype[0], thigh.conaffinity[0]) == (1, 1)  # parts of the robot meet each other
     assert thigh.solref.tolist() == [0.01, 1.0]
+
+
+def test_models_are_compared_by_the_names_of_their_parts(
+    packages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot = write_robot(find_model([packages]), tmp_path / "robot")
+    ours = model_facts(build_scene(RobotConfig(model=str(robot)), load_robot(str(robot))).model)
+    turned = {key: value[::-1] for key, value in ours.items() if key.startswith(("model/geom", "names/geom"))}
+    assert robots_agree._show([*robots_agree.compare_models({**ours, **turned}, ours)]) == 0
+    other = ours["model/geom_condim"].copy()
+    other[ours["names/geom"] == "FR_foot_collision"] = 3
+    assert robots_agree._show([*robots_agree.compare_models({**ours, "model/geom_condim": other}, ours)]) == 1
+    assert "model geom_condim" in [line[:17] for line in capsys.readouterr().out.splitlines() if "DIFFERS" in line]
+
+
+def test_a_difference_that_is_meant_is_told_and_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    (known, why), zeros = next(iter(robots_agree.KNOWN.items())), np.zeros(3)
+    assert robots_agree._show([robots_agree._difference(known, zeros + 1.0, zeros)]) == 0
+    assert why in capsys.readouterr().out
 
 
 def test_a_folder_without_mjlab_is_named(tmp_path: Path) -> None:

@@ -121,12 +121,12 @@ def compare_terms(facts: Mapping[str, np.ndarray], environment: RobotVector) -> 
 
 
 def _put(environment: RobotVector, moment: Mapping[str, Any]) -> None:
-    """Make a state of mjlab's the present one; an action of Etude's is a quarter of mjlab's, and a bias has the other sign."""
+    """Make a state of mjlab's the present one; an action of Etude's is half of mjlab's, and a bias has the other sign."""
     state, memory, simulation = environment.state, environment.memory, environment.simulation
     simulation.qpos.copy_(moment["qpos"])
     simulation.qvel.copy_(moment["qvel"])
-    memory.action.copy_(moment["action"] / 4)
-    memory.previous_action.copy_(moment["previous_action"] / 4)
+    memory.action.copy_(moment["action"] / 2)
+    memory.previous_action.copy_(moment["previous_action"] / 2)
     memory.command.copy_(moment["command"])
     memory.landed.copy_(moment["feet_landed"])
     memory.air_time.copy_(moment["feet_air_time"])

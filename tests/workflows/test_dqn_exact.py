@@ -138,3 +138,12 @@ def compare_with_eager(words: tuple[str, ...], at_once: int, device: str, mode: 
     torch.testing.assert_close(slow._step.per_row["q"][-1], fast._step.per_row["q"][-1], rtol=1e-3, atol=1e-4)
     one, other = (run.workflow.metrics.drain() for run in pair)
     assert other == pytest.approx(one, rel=1e-3, abs=1e-4)
+
+
+def test_batches_sampled_together_are_those_sampled_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    together, apart = build("algorithm.gradient_steps=6"), build("algorithm.gradient_steps=6")
+    for orchestrator in (together, apart):
+        while orchestrator.counters.updates < 18:
+            orchestrator._run_cycle()
+        monkeypatch.setattr("etude.workflows.off_policy.SAMPLED_AT_ONCE", 1)
+    assert_same_state(state_of(together), state_of(apart))

@@ -179,6 +179,11 @@ class ReplayBuffer(Buffer):
         self.ring.allocate(row)
 
     @property
+    def bytes_per_transition(self) -> int:
+        """How much memory one of the transitions held takes."""
+        return max(1, self.nbytes // max(1, self.capacity))
+
+    @property
     def ready(self) -> bool:
         """Whether there is enough to learn from."""
         return self.size >= self.min_size
@@ -203,10 +208,15 @@ class ReplayBuffer(Buffer):
 
     def sample_many(self, count: int, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
         """Return `count` batches at once, (count, n, ...): bit for bit what as many calls of `sample` would return."""
-        # The numbers of each batch are drawn by calls of its own: on a GPU one call for all would draw others.
+        return self._batch(self._random_many(count, n, generator), generator.device, columns)
+
+    def _random_many(self, count: int, n: int, generator: Generator) -> dict[str, Tensor]:
+        """Draw what `count` batches need, (count, n) each: the numbers that as many calls of `_random` would draw."""
+        if generator.device.type == "cpu" and type(self)._random is ReplayBuffer._random and self.size:
+            # On the CPU a stream gives number after number, however many are asked for at once. A GPU's does not.
+            return {"index": torch.randint(self.size, (count, n), generator=generator)}
         draws = [self._random(n, generator) for _ in range(count)]
-        random = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
-        return self._batch(random, generator.device, columns)
+        return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
 
     def _random(self, n: int, generator: Generator) -> dict[str, Tensor]:
         """Draw all the random numbers that one batch needs, (n,) each."""

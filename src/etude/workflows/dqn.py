@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
-from etude.buffers.base import Batch
+from etude.buffers.base import Batch, Buffer
 from etude.buffers.prioritized import PrioritizedReplayBuffer
 from etude.buffers.replay import ReplayBuffer
 from etude.components.action_values import ActionValues, DuelingHead, allowed, of_action
@@ -215,8 +215,12 @@ class DQN(OffPolicy):
 
     def _calls(self, count: int) -> Iterator[int]:
         """One update a call where replay is prioritised: the next batch is drawn by what this one has written back."""
-        prioritized = any(isinstance(buffer, PrioritizedReplayBuffer) for buffer in self.context.buffers.values())
+        prioritized = any(self.writes_back(buffer) for buffer in self.context.buffers.values())
         yield from [1] * count if prioritized else super()._calls(count)
+
+    def writes_back(self, buffer: Buffer) -> bool:
+        """Priorities."""
+        return isinstance(buffer, PrioritizedReplayBuffer)
 
     def learned(self, buffer: ReplayBuffer, batch: Batch) -> None:
         """Tell the buffer how wrong each of the rows was."""

@@ -6,13 +6,15 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import gymnasium
 import torch
 from torch import Generator, Tensor, nn
 
-from etude.buffers.base import Batch
+from etude.buffers.base import Batch, Buffer
+from etude.buffers.columns import map_columns
 from etude.buffers.replay import ReplayBuffer
 from etude.components.critics import space_with_action
 from etude.components.update_step import PER_ROW, UpdateStep
@@ -31,6 +33,9 @@ from etude.config.validate import Part
 from etude.environments.vector import Observation
 from etude.workflows.base import HookResult, Phase, Workflow
 from etude.workflows.metrics import Metrics
+
+SAMPLED_AT_ONCE = 2**21
+"""Bytes of transitions gathered together for the updates of one call: as many as stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -115,17 +120,30 @@ class OffPolicy(Workflow):
         if not buffer.ready:
             return HookResult()
         self.set_schedules(phase)
-        streams, batch_size = self.context.streams, self.context.config.algorithm.batch_size
-        for steps in self._calls(count):
-            batch = buffer.sample_many(steps, batch_size, streams["buffer"], self.columns)
+        streams = self.context.streams
+        for steps, batch in self._batches(buffer, list(self._calls(count))):
             rows = {key: batch[key] for key in (*self.columns, "weight") if key in batch} | self.noise(steps, streams["noise"])
             reports = self._step(rows, first=int(self._updates))
             self._updates += steps
             for stage, table in reports.items():
-                for row in table:
-                    self.metrics.add_row(row, self._step.keys[stage], group=stage or "update")
+                self.metrics.add_rows(table, self._step.keys[stage], group=stage or "update")
             self.learned(buffer, batch)
         return HookResult(updates=count)
+
+    def _batches(self, buffer: ReplayBuffer, calls: Sequence[int]) -> Iterator[tuple[int, Batch]]:
+        """Yield the steps and the batches (steps, B, ...) of each call, sampled for many calls at once where they are small."""
+        generator, batch_size = self.context.streams["buffer"], self.context.config.algorithm.batch_size
+        at_once = max(1, SAMPLED_AT_ONCE // (batch_size * buffer.bytes_per_transition * max(calls, default=1)))
+        size = 1 if self.writes_back(buffer) else at_once
+        for group in (calls[first : first + size] for first in range(0, len(calls), size)):
+            sampled, done = buffer.sample_many(sum(group), batch_size, generator, self.columns), 0
+            for steps in group:
+                yield steps, sampled if len(group) == 1 else map_columns(sampled, partial(_part, begin=done, end=done + steps))
+                done += steps
+
+    def writes_back(self, buffer: Buffer) -> bool:
+        """Whether the next batch depends on what is learnt from this one, as where replay is prioritised."""
+        return False
 
     def _calls(self, count: int) -> Iterator[int]:
         """Cut `count` steps into calls. A cycle's steps are always cut alike, so that results don't depend on the cut."""
@@ -147,6 +165,10 @@ class OffPolicy(Workflow):
         """Make the update and its counter; the last act of `initialize`."""
         self._updates = torch.zeros((), dtype=torch.int64)
         self._step = self.update_step()
+
+
+def _part(column: Tensor, begin: int, end: int) -> Tensor:
+    return column[begin:end]
 
 
 class WithCritics(OffPolicy):

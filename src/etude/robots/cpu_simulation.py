@@ -62,12 +62,8 @@ class CpuSimulation(Simulation):
         self._copy(self.qvel, self.batch.qvel)
 
     def model_field(self, name: str) -> Tensor:
-        """Return a model field with a value of its own for each robot, (N, ...)."""
-        return torch.from_numpy(self.batch.model_field(name).copy())
-
-    def write_field(self, name: str, value: Tensor) -> None:
-        """Change a model field of every robot."""
-        self.batch.model_field(name)[...] = value.numpy()
+        """Return a model field with a value of its own for each robot, (N, ...): the simulator's memory."""
+        return torch.from_numpy(self.batch.model_field(name))
 
     def update_constants(self) -> None:
         """Derive again what depends on masses and inertias, after these were written."""

@@ -82,6 +82,9 @@ class RobotVector(VectorEnvironment):
             for name, options in task.terminations.items()
             if options is not None
         }
+        self._weights = torch.tensor([weight for _, weight in self.rewards.values()], device=self.device)[:, None]
+        self._counts_at_ends = torch.tensor([name == "termination" for name in self.rewards], device=self.device)[:, None]
+        """The price of an end is paid whatever else a step was worth. (terms, 1) bool"""
         self.trouble = Trouble([*self.rewards], len(self.scene.joints), self.device)
         self._action_scale = torch.as_tensor(self.scene.action_scale, dtype=torch.float32, device=self.device)
         # A motor that holds a velocity is asked for none by an action of 0.
@@ -264,21 +267,16 @@ class RobotVector(VectorEnvironment):
     def _reward(self, broken: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum and its terms. Robots that have blown up earn nothing but the price of an end."""
         total = torch.zeros(self.num_envs, device=self.device)
-        at_the_end = torch.zeros(self.num_envs, device=self.device)
-        info = {}
-        for name, (term, weight) in self.rewards.items():
-            value = term(self.state) * weight
-            if name == "termination":
-                at_the_end = value
-            else:
-                value = value.masked_fill(broken, 0.0)
-                total = total + value
-            info[f"reward/{name}"] = value
-        if self.task.only_positive_rewards:
-            total = total.clamp(min=0)
-        total = total + at_the_end
+        info, values = {}, total[None]
+        if self.rewards:
+            values = torch.stack([term(self.state).float() for term, _ in self.rewards.values()]) * self._weights
+            values = values.masked_fill(broken & ~self._counts_at_ends, 0.0)  # (terms, N)
+            info = dict(zip((f"reward/{name}" for name in self.rewards), values, strict=True))
+            at_ends = values.masked_fill(~self._counts_at_ends, 0.0).sum(0)
+            total = values.masked_fill(self._counts_at_ends, 0.0).sum(0)
+            total = (total.clamp(min=0) if self.task.only_positive_rewards else total) + at_ends
         unsound = ~torch.isfinite(total)
-        self.trouble.note(broken & ~self.state.fell, unsound, [*info.values()], self.state)
+        self.trouble.note(broken & ~self.state.fell, unsound, values, self.state)
         total = total.masked_fill(unsound, 0.0)
         if self.levels is not None:
             info["terrain_level"] = self.levels.level.float()

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
 from etude.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
 from etude.config.robots import Range
 from etude.config.validate import Validator
-from etude.robots.state import State
+from etude.robots.state import State, columns_of
 from etude.robots.terms.observations import OBSERVATIONS
 from etude.robots.terms.table import options_of
 
@@ -72,6 +73,9 @@ class ObservationGroup:
         """What was seen, the newest first."""
         self._lags = torch.zeros(state.count, width, dtype=torch.int64, device=state.device) if deepest else None
         self._has_past = len(self._frames) > 1
+        self._past = torch.arange(longest, device=state.device)
+        self._order = columns_of(self._order_of_columns(width), state.device)
+        """Which of (longest history, width), side by side, are seen, in the order of the observation."""
 
     def push(self, state: State) -> Tensor:
         """See the present and return the observation, (N, size)."""
@@ -101,17 +105,20 @@ class ObservationGroup:
     def _read(self) -> Tensor:
         if not self._has_past:
             return self._frames[0].clone()
-        parts, first = [], 0
+        past = len(self._past)
+        recent = self._frames[:past] if self._lags is None else self._frames.gather(0, self._lags + self._past[:, None, None])
+        side_by_side = recent.transpose(0, 1).flatten(1)  # (N, past · width)
+        return side_by_side[:, self._order]
+
+    def _order_of_columns(self, width: int) -> np.ndarray:
+        """Each term's columns, the oldest step of its history first; step p of column c is at p · width + c."""
+        order: list[int] = []
+        first = 0
         for _, look, size in self.terms:
-            columns = slice(first, first + size)
-            first += size
             for past in range(look.history - 1, -1, -1):
-                if self._lags is None:
-                    parts.append(self._frames[past, :, columns])
-                else:
-                    index = (self._lags[:, columns] + past)[None]
-                    parts.append(self._frames[:, :, columns].gather(0, index)[0])
-        return torch.cat(parts, 1)
+                order += range(past * width + first, past * width + first + size)
+            first += size
+        return np.array(order)
 
     def layout(self) -> list[dict[str, Any]]:
         """Return what stands where in the observation, for whoever rebuilds it elsewhere."""

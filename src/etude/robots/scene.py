@@ -238,10 +238,13 @@ def _add_sensors(spec: Any, description: RobotDescription, bodies: Sequence[str]
         if foot not in geoms and foot not in parts:
             known = sorted(name for name in geoms | parts if name and name != FLOOR)
             raise UserError(f"{description.file}: feet: there is no geom or body '{foot}' (there are {', '.join(known)})")
-        kind = kinds.mjOBJ_GEOM if foot in geoms else kinds.mjOBJ_BODY
-        _add_contact_sensor(spec, f"force/{foot}", kind, foot)
-        spec.add_sensor(name=f"position/{foot}", type=sense.mjSENS_FRAMEPOS, objtype=kind, objname=foot)
-        spec.add_sensor(name=f"velocity/{foot}", type=sense.mjSENS_FRAMELINVEL, objtype=kind, objname=foot)
+    kind = {foot: kinds.mjOBJ_GEOM if foot in geoms else kinds.mjOBJ_BODY for foot in description.feet}
+    # Kind by kind: what a term reads of all feet then stands side by side.
+    for foot in description.feet:
+        _add_contact_sensor(spec, f"force/{foot}", kind[foot], foot)
+    for name, type_ in (("position", sense.mjSENS_FRAMEPOS), ("velocity", sense.mjSENS_FRAMELINVEL)):
+        for foot in description.feet:
+            spec.add_sensor(name=f"{name}/{foot}", type=type_, objtype=kind[foot], objname=foot)
     for body in bodies:
         _add_contact_sensor(spec, f"contact/{body}", kinds.mjOBJ_BODY, body)
 

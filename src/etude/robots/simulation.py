@@ -46,11 +46,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def model_field(self, name: str) -> Tensor:
-        """Return a model field with a value of its own for each robot, (N, ...), to be changed by `write_field`."""
-
-    @abstractmethod
-    def write_field(self, name: str, value: Tensor) -> None:
-        """Change a model field of every robot."""
+        """Return a model field with a value of its own for each robot, (N, ...): the simulator's memory, to be written to."""
 
     @abstractmethod
     def update_constants(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,6 +85,14 @@ class Memory:
             block.masked_fill_(which[:, None], 0)
 
 
+def columns_of(addresses: np.ndarray, device: torch.device) -> slice | Tensor:
+    """Return columns to look at: a slice where they stand side by side, because a view costs nothing, else their numbers."""
+    first = int(addresses[0]) if len(addresses) else 0
+    if np.array_equal(addresses, np.arange(first, first + len(addresses))):
+        return slice(first, first + len(addresses))
+    return torch.as_tensor(addresses, dtype=torch.int64, device=device)
+
+
 class State:
     """One moment of N robots. Quantities are computed when a term first asks for them, and once."""
 
@@ -102,10 +111,9 @@ class State:
         self.effort_limit = constant(scene.effort_limit)
         self.gait_offsets = constant(scene.description.gait or [0.0] * len(scene.feet))
         self.standing_height = scene.description.height
-        self.joint_qpos = constant(scene.qpos_address, torch.int64)
-        self._joint_dofs = constant(scene.dof_address, torch.int64)
+        self.joint_qpos = columns_of(scene.qpos_address, self.device)
+        self.joint_dofs = columns_of(scene.dof_address, self.device)
         self._down = constant([0.0, 0.0, -1.0])
-        self._feet = {kind: self._sensor_columns(kind, scene.feet) for kind in ("force", "position", "velocity")}
         self._bodies = {name: scene.sensors[f"contact/{name}"] for name in scene.contact_bodies}
         self.fell = torch.zeros(self.count, dtype=torch.bool, device=self.device)
         """Whose episode ends here for a reason other than time. (N,)"""
@@ -122,15 +130,13 @@ class State:
         for name in ("is_asked_to_move", "feet_should_stand"):
             self.__dict__.pop(name, None)
 
-    def _sensor_columns(self, kind: str, feet: tuple[str, ...]) -> Tensor:
-        """Where the three numbers of each foot are; a contact's force stands after whether it was found."""
-        skip = 1 if kind == "force" else 0
-        starts = [self.scene.sensors[f"{kind}/{foot}"].start + skip for foot in feet]
-        columns = [[start + axis for axis in range(3)] for start in starts]
-        return torch.tensor(columns, dtype=torch.int64, device=self.device).view(-1)
-
     def _of_feet(self, kind: str) -> Tensor:
-        return self.simulation.sensors.index_select(1, self._feet[kind]).view(self.count, -1, 3)
+        """The last three numbers of each foot's sensor of a kind: those stand side by side, one foot after another."""
+        feet, sensors = self.scene.feet, self.scene.sensors
+        if not feet:
+            return self.simulation.sensors.new_zeros(self.count, 0, 3)
+        first, last = sensors[f"{kind}/{feet[0]}"].start, sensors[f"{kind}/{feet[-1]}"].stop
+        return self.simulation.sensors[:, first:last].unflatten(1, (len(feet), -1))[..., -3:]
 
     # ---- the base ---------------------------------------------------------------------------------------------------------
 
@@ -179,12 +185,12 @@ class State:
     @cached_property
     def joint_position(self) -> Tensor:
         """(N, J)"""
-        return self.simulation.qpos.index_select(1, self.joint_qpos)
+        return self.simulation.qpos[:, self.joint_qpos]
 
     @cached_property
     def joint_velocity(self) -> Tensor:
         """(N, J)"""
-        return self.simulation.qvel.index_select(1, self._joint_dofs)
+        return self.simulation.qvel[:, self.joint_dofs]
 
     @cached_property
     def joint_acceleration(self) -> Tensor:

@@ -27,8 +27,8 @@ class Trouble:
             "terms": torch.zeros(len(self._terms), dtype=torch.bool, device=device),
         }
 
-    def note(self, unstable: Tensor, unsound: Tensor, values: Sequence[Tensor], state: State) -> None:
-        """Note the first robot that is `unstable` (N,), or else has an `unsound` reward (N,) of terms with these values."""
+    def note(self, unstable: Tensor, unsound: Tensor, values: Tensor, state: State) -> None:
+        """Note the first robot that is `unstable` (N,), or else has an `unsound` reward (N,) of terms (K, N)."""
         memory = state.memory
         score = unstable.to(torch.int32) * 2 + unsound.to(torch.int32)
         worst, robot = score.max(0)
@@ -40,9 +40,7 @@ class Trouble:
             "age": memory.age.index_select(0, at)[0],
             "velocity": memory.previous_base_velocity.index_select(0, at)[0],
             "action": memory.action.index_select(0, at)[0],
-            "terms": ~torch.isfinite(torch.stack([value.index_select(0, at)[0] for value in values]))
-            if values
-            else self._facts["terms"],
+            "terms": ~torch.isfinite(values.index_select(1, at)[:, 0]) if self._terms else self._facts["terms"],
         }
         for name, tensor in self._facts.items():
             tensor.copy_(torch.where(is_new, found[name], tensor))

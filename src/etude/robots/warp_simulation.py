@@ -41,7 +41,8 @@ class WarpSimulation(Simulation):
 
     def __init__(self, scene: Scene, count: int, device: torch.device) -> None:
         self.scene, self.count, self.device = scene, count, device
-        self._place_of_warp = wp.device_from_torch(device)
+        indexed = torch.empty(0, device=device).device  # Warp asks for the number of a GPU
+        self._place_of_warp = wp.device_from_torch(indexed)
         contacts, rows = room_for(scene)
         contacts, rows = scene.solver.contacts or contacts, scene.solver.constraints or rows
         with wp.ScopedDevice(self._place_of_warp):
@@ -104,8 +105,10 @@ class WarpSimulation(Simulation):
         if key not in self._graphs:
             with wp.ScopedStream(stream):
                 self._warm_up(work)
-                with wp.ScopedCapture(stream=stream) as capture:
-                    work()
+            torch.cuda.synchronize(self.device)
+            # On a stream of Warp's own: torch's default one can't be recorded.
+            with wp.ScopedDevice(self._place_of_warp), wp.ScopedCapture() as capture:
+                work()
             self._graphs[key] = capture.graph
         wp.capture_launch(self._graphs[key], stream=stream)
 
@@ -146,10 +149,7 @@ class WarpSimulation(Simulation):
     # ---- model fields --------------------------------------------------------------------------------------------------------
 
     def model_field(self, name: str) -> Tensor:
-        """Return a model field with a value of its own for each robot, (N, ...)."""
-        return self._own_field(name).clone()
-
-    def _own_field(self, name: str) -> Tensor:
+        """Return a model field with a value of its own for each robot, (N, ...): the simulator's memory."""
         if name not in self._own_fields:
             if self._graphs:
                 raise RuntimeError(f"model field {name} was asked for after steps were recorded")
@@ -160,14 +160,10 @@ class WarpSimulation(Simulation):
             self._own_fields[name] = own
         return self._own_fields[name]
 
-    def write_field(self, name: str, value: Tensor) -> None:
-        """Change a model field of every robot."""
-        self._own_field(name).copy_(value)
-
     def update_constants(self) -> None:
         """Derive again what depends on masses and inertias, after these were written."""
         for name in (*_CONSTANT_INPUTS, *_DERIVED_FROM_MASSES):
-            self._own_field(name)
+            self.model_field(name)
         kept = {name: tensor.clone() for name, tensor in self._state.items()}
         with self._on_stream():
             mjw.set_const(self.model, self.data_on_device)
@@ -216,7 +212,7 @@ class WarpSimulation(Simulation):
         for name, value in state["state"].items():
             self._state[name].copy_(value)
         for name, value in state["fields"].items():
-            self._own_field(name).copy_(value)
+            self.model_field(name).copy_(value)
 
 
 @wp.kernel

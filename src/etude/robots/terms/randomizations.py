@@ -86,12 +86,10 @@ class _Fields(Randomization):
     fields: ClassVar[tuple[str, ...]] = ()
 
     def prepare(self) -> None:
-        """Remember the nominal values."""
-        self.nominal = {name: self.simulation.model_field(name).clone() for name in self.fields}
-
-    def write(self, name: str, value: Tensor) -> None:
-        """Write a field in its own precision."""
-        self.simulation.write_field(name, value.to(self.nominal[name].dtype))
+        """Take hold of the fields, and remember their nominal values."""
+        self.live = {name: self.simulation.model_field(name) for name in self.fields}
+        self.nominal = {name: field.clone() for name, field in self.live.items()}
+        self._floor = self.simulation.scene.model.geom(FLOOR).id
 
 
 @offer
@@ -102,9 +100,7 @@ class FloorFriction(_Fields):
 
     def apply(self, value: Tensor) -> None:
         """The ground's friction is the one that counts."""
-        friction = self.simulation.model_field("geom_friction")
-        friction[:, self.simulation.scene.model.geom(FLOOR).id, 0] = value[:, 0].to(friction.dtype)
-        self.write("geom_friction", friction)
+        self.live["geom_friction"][:, self._floor, 0] = value[:, 0].to(self.live["geom_friction"].dtype)
 
 
 @offer
@@ -128,9 +124,7 @@ class FeetFriction(_Fields):
 
     def apply(self, value: Tensor) -> None:
         """All feet of a robot are alike."""
-        friction = self.simulation.model_field("geom_friction")
-        friction[:, self._geoms, 0] = value.to(friction.dtype)
-        self.write("geom_friction", friction)
+        self.live["geom_friction"][:, self._geoms, 0] = value.to(self.live["geom_friction"].dtype)
 
 
 @offer
@@ -143,13 +137,10 @@ class Restitution(_Fields):
         """A damping ratio ζ gives back exp(−πζ / √(1 − ζ²)) of the speed; the stiffness stays what it is at ζ = 1."""
         log = value[:, 0].clamp(1e-3, 0.99).log()
         ratio = (-log / (torch.pi**2 + log.square()).sqrt()).to(torch.float64)
-        solref = self.nominal["geom_solref"].clone()
-        floor = self.simulation.scene.model.geom(FLOOR).id
-        time = solref[:, floor, 0].clone()
+        solref, time = self.live["geom_solref"], self.nominal["geom_solref"][:, self._floor, 0]
         # Negative numbers are MuJoCo's way to give stiffness and damping themselves.
-        solref[:, floor, 0] = -1 / time.square()
-        solref[:, floor, 1] = (-2 * ratio / time).to(solref.dtype)
-        self.write("geom_solref", solref)
+        solref[:, self._floor, 0] = -1 / time.square()
+        solref[:, self._floor, 1] = (-2 * ratio / time).to(solref.dtype)
 
 
 class _Masses(_Fields):
@@ -159,12 +150,10 @@ class _Masses(_Fields):
     fields = ("body_mass", "body_inertia")
 
     def scale(self, bodies: Any, factor: Tensor) -> None:
-        """Multiply masses and, with them, inertias."""
-        mass, inertia = self.simulation.model_field("body_mass"), self.simulation.model_field("body_inertia")
-        mass[:, bodies] *= factor.to(mass.dtype)
-        inertia[:, bodies] *= factor.to(inertia.dtype)[..., None]
-        self.write("body_mass", mass)
-        self.write("body_inertia", inertia)
+        """Multiply the nominal masses and, with them, inertias."""
+        for name, field in self.live.items():
+            nominal = self.nominal[name][:, bodies]
+            field[:, bodies] = nominal * factor.to(field.dtype).view(*factor.shape, *[1] * (field.ndim - 2))
         self.simulation.update_constants()
 
 
@@ -209,9 +198,8 @@ class BaseCom(_Fields):
 
     def apply(self, value: Tensor) -> None:
         """Add to the nominal centre."""
-        centre = self.nominal["body_ipos"].clone()
-        centre[:, self.simulation.scene.base_body] += value.to(centre.dtype)
-        self.write("body_ipos", centre)
+        base, centre = self.simulation.scene.base_body, self.nominal["body_ipos"]
+        self.live["body_ipos"][:, base] = centre[:, base] + value.to(centre.dtype)
         self.simulation.update_constants()
 
 
@@ -225,6 +213,8 @@ class _Gains(_PerJoint):
     """Motors' gains: torque = gain · target + bias · (1, position, velocity)."""
 
     fields = ("actuator_gainprm", "actuator_biasprm")
+    is_last: bool = True
+    """Of several such randomisations the last one writes for all."""
 
     def prepare(self) -> None:
         """Remember which motors hold a position."""
@@ -233,14 +223,16 @@ class _Gains(_PerJoint):
 
     def apply(self, value: Tensor) -> None:
         """All motors of a kind are written from what every such randomisation drew."""
+        if not self.is_last:
+            return
         ones = torch.ones_like(value)
         stiffness, damping, torque = (self.state.drawn.get(name, ones) for name in ("stiffness", "damping", "torque"))
-        gain, bias = self.nominal["actuator_gainprm"].clone(), self.nominal["actuator_biasprm"].clone()
-        gain[..., 0] *= (torch.where(self._holds_position, stiffness, damping) * torque).to(gain.dtype)
-        bias[..., 1] *= (stiffness * torque).to(bias.dtype)
-        bias[..., 2] *= (damping * torque).to(bias.dtype)
-        self.write("actuator_gainprm", gain)
-        self.write("actuator_biasprm", bias)
+        gain, bias = self.live["actuator_gainprm"], self.live["actuator_biasprm"]
+        of_gain, of_bias = self.nominal["actuator_gainprm"], self.nominal["actuator_biasprm"]
+        stiffer, damped = stiffness * torque, damping * torque
+        gain[..., 0] = of_gain[..., 0] * torch.where(self._holds_position, stiffer, damped).to(gain.dtype)
+        bias[..., 1] = of_bias[..., 1] * stiffer.to(bias.dtype)
+        bias[..., 2] = of_bias[..., 2] * damped.to(bias.dtype)
 
 
 @offer
@@ -276,13 +268,15 @@ class JointFriction(_PerJoint):
     def prepare(self) -> None:
         """Remember where the joints are."""
         super().prepare()
-        self._dofs = torch.as_tensor(self.simulation.scene.dof_address, dtype=torch.int64, device=self.state.device)
+        self._dofs = self.state.joint_dofs
 
     def apply(self, value: Tensor) -> None:
         """Add to the nominal friction."""
-        loss = self.nominal["dof_frictionloss"].clone()
-        loss[:, self._dofs] += value.to(loss.dtype)
-        self.write("dof_frictionloss", loss.clamp(min=0))
+        self._add("dof_frictionloss", value)
+
+    def _add(self, name: str, value: Tensor) -> None:
+        loss = self.nominal[name][:, self._dofs] + value.to(self.nominal[name].dtype)
+        self.live[name][:, self._dofs] = loss.clamp(min=0)
 
 
 @offer
@@ -293,9 +287,7 @@ class JointDamping(JointFriction):
 
     def apply(self, value: Tensor) -> None:
         """Add to the nominal damping."""
-        damping = self.nominal["dof_damping"].clone()
-        damping[:, self._dofs] += value.to(damping.dtype)
-        self.write("dof_damping", damping.clamp(min=0))
+        self._add("dof_damping", value)
 
 
 @offer
@@ -307,9 +299,8 @@ class Armature(JointFriction):
 
     def apply(self, value: Tensor) -> None:
         """Multiply."""
-        armature = self.nominal["dof_armature"].clone()
-        armature[:, self._dofs] *= value.to(armature.dtype)
-        self.write("dof_armature", armature)
+        nominal = self.nominal["dof_armature"][:, self._dofs]
+        self.live["dof_armature"][:, self._dofs] = nominal * value.to(nominal.dtype)
         self.simulation.update_constants()
 
 
@@ -371,4 +362,7 @@ def build_randomizations(config: dict[str, Any], state: State, generator: Genera
         built.append(
             cls(Validator().build(cls.Options, options_of(options, f"{where}.{name}"), f"{where}.{name}"), state, generator)
         )
+    gains = [randomization for randomization in built if isinstance(randomization, _Gains)]
+    for randomization in gains[:-1]:
+        randomization.is_last = False
     return built

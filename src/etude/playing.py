@@ -14,6 +14,7 @@ from etude.compute.random_streams import derive_seed
 from etude.environments.rendering import Camera, Show, frames_per_second, make_to_show
 from etude.errors import UserError
 from etude.orchestration.player import Array, Moment, Player
+from etude.robots.driving import Wish
 from etude.runs.run import Run
 from etude.runs.run_selection import Selection, select_run
 from etude.stored_policy import Mode, StoredPolicy, best_or_last, open_policy
@@ -21,6 +22,9 @@ from etude.telemetry.recorder import Recorder
 
 PLAY_SEEDS = "play command"
 """The purpose that seeds of played episodes derive from; training and evaluations use others."""
+
+ENDLESS = 2**31
+"""Steps of an episode that nobody will wait for."""
 
 Ending = Literal["terminated", "truncated", "max steps", "cut"]
 
@@ -88,19 +92,23 @@ def set_stage(
     copies: int = 1,
     render_options: Mapping[str, Any] | None = None,
     fps: float | None = None,
+    endless: bool = False,
     trusted: bool = False,
     device: str | None = None,
 ) -> Stage:
     """Load a run's policy into environments like those it was trained in, from stored settings and statistics.
 
-    `checkpoint` is the best one by default, or the last one if none was ever evaluated.
+    `checkpoint` is the best one by default, or the last one if none was ever evaluated. `endless`: without a time limit.
     """
     stored = open_policy(run, checkpoint or best_or_last(run), trusted=trusted, device=device)
     (chosen, *_) = stored.modes(mode)
+    shown = stored.config.environment
+    if endless:
+        shown = replace(shown, max_episode_steps=ENDLESS)
     with ExitStack() as stack:
         environments = []
         for _ in range(copies):
-            environments.append(make_to_show(stored.config.environment, show, options=render_options, fps=fps))
+            environments.append(make_to_show(shown, show, options=render_options, fps=fps))
             stack.callback(environments[-1].close)
         policy, players = stored.build(environments[0]), []
         for environment in environments:
@@ -119,13 +127,13 @@ def play_episodes(
     max_steps: int | None = None,
     recorder: Recorder | None = None,
     keep_paths: bool = False,
-    before_step: Callable[[], bool] | None = None,
+    before_step: Callable[[], Wish] | None = None,
     on_step: Callable[[Moment], None] | None = None,
 ) -> Iterator[Episode]:
     """Play episodes and yield each as it ends; without a number, until the recorder is full.
 
     Several players play side by side, one episode each, and begin the next ones together. Episode i has the seed
-    `seed + i`, and depends on `root_seed` and that alone. `before_step` may answer False: enough seen.
+    `seed + i`, and depends on `root_seed` and that alone. `before_step` says whether to go on.
     """
     begun = 0
     while episodes is None or begun < episodes:
@@ -139,8 +147,11 @@ def play_episodes(
             recorder.add([act.player.picture for act in acts])
         wants_more = True
         while wants_more and any(act.ending is None for act in acts):
-            if before_step is not None and not before_step():
-                wants_more = False
+            wish = "go on" if before_step is None else before_step()
+            if wish != "go on":
+                wants_more = wish == "begin again"
+                if recorder is not None and wants_more:
+                    recorder.end()
                 break
             playing = [act for act in acts if act.ending is None]
             for act in playing:
@@ -153,8 +164,8 @@ def play_episodes(
                 if all(act.ending is not None for act in acts):
                     recorder.end()
             yield from (act.episode() for act in playing if act.ending is not None)
+        yield from (act.episode() for act in acts if act.ending is None)
         if not wants_more:
-            yield from (act.episode() for act in acts if act.ending is None)
             return
 
 

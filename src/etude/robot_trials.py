@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ import torch
 
 from etude.compute.random_streams import derive_seed
 from etude.environments.make import make_environment
+from etude.environments.rendering import Camera, frames_per_second, prepare_drawing
+from etude.environments.vector import VectorEnvironment
 from etude.errors import EtudeError, UserError
 from etude.robots.environment import RobotVector
 from etude.robots.trial import Script, TrialResult, run_trial
 from etude.runs.atomic import write_bytes_atomic, write_json_atomic
 from etude.stored_policy import StoredPolicy
+from etude.telemetry.recorder import Recorder
 
 TRIAL_SEEDS = "robot trials"
 FOLDER = "trials"
@@ -34,9 +38,14 @@ def run_trials(
     robots: int,
     seconds: float,
     seed: int = 0,
+    videos: Path | None = None,
+    view: Mapping[str, Any] | None = None,
     on_result: Callable[[TrialResult], None] | None = None,
 ) -> list[TrialResult]:
-    """Return how the policy does on each script, always with its most likely action."""
+    """Return how the policy does on each script, always with its most likely action.
+
+    `videos` is a folder for a file of each, of the robot that `view` looks at.
+    """
     config = stored.config
     environment = make_environment(config.environment, num_envs=robots)
     try:
@@ -49,6 +58,9 @@ def run_trials(
             raise UserError(
                 f"--seconds {seconds:g}: an episode of {config.environment.id} lasts {base.max_episode_steps * base.dt:g} s"
             )
+        base.look(view or {})
+        if videos is not None:
+            prepare_drawing(config.environment.id)
         policy = stored.build(environment)
         generator = torch.Generator(config.experiment.device)
         results = []
@@ -62,12 +74,25 @@ def run_trials(
                 return action
 
             start = derive_seed(config.experiment.seed, TRIAL_SEEDS, seed, script.name)
-            results.append(run_trial(base, act, script, seconds=seconds, seed=start))
+            with _recording(videos, script, environment) as look:
+                results.append(run_trial(base, act, script, seconds=seconds, seed=start, look=look))
             if on_result is not None:
                 on_result(results[-1])
     finally:
         environment.close()
     return results
+
+
+@contextmanager
+def _recording(folder: Path | None, script: Script, environment: VectorEnvironment) -> Iterator[Callable[[], None] | None]:
+    """Give what adds a frame to the script's video, if there is to be one; the file appears when it is complete."""
+    if folder is None:
+        yield None
+        return
+    camera = Camera(environment, script.name)
+    with Recorder(folder / f"{script.name}.mp4", fps=frames_per_second(environment)) as recorder:
+        recorder.begin(1)
+        yield lambda: recorder.add([camera.take()])
 
 
 def save_trials(stored: StoredPolicy, results: Sequence[TrialResult], dt: float) -> Path:

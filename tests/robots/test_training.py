@@ -16,16 +16,10 @@ from etude.robots import reference
 from etude.robots.trial import SCRIPTS, constant, read_scripts, run_trial
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
+from tests.robots.conftest import SMALL
 from tests.robots.robots import robots
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
 from tests.videos import decode
-
-SMALL = ("environment.num_envs=8", "training.total_steps=960", "evaluation.episodes=2", "environment.max_episode_steps=40")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train("quadruped-flat:ppo", tmp_path_factory.mktemp("robots"), *SMALL)
 
 
 def test_a_stopped_and_resumed_run_is_the_run_that_was_not(tmp_path: Path, trained: Run) -> None:

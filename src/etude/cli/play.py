@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from etude.cli.driving_choice import DriveBy, check_drive, choose_source, is_robot, stretch_line
 from etude.cli.places import find_run
+from etude.cli.render_options import read_render_options
 
 if TYPE_CHECKING:
     from etude.environments.rendering import Show
     from etude.orchestration.player import Moment
     from etude.playing import Episode, Stage
+    from etude.robot_driving import Drive
+    from etude.robots.driving import Wish
     from etude.runs.run import Run
 
 
@@ -34,6 +38,8 @@ def play(
     fps: float | None = None,
     record_length: int | None = None,
     render_options: Annotated[str | None, Parameter(alias="--render-kwargs")] = None,
+    drive: DriveBy = "auto",
+    events: Path | None = None,
     step_by_step: bool = False,
     paths: Path | None = None,
     device: str | None = None,
@@ -68,7 +74,13 @@ def play(
     record_length
         A video of exactly this many frames, over as many episodes as it takes.
     render_options
-        JSON of further arguments of the environment, such as '{"width": 640, "height": 480}'.
+        JSON of further arguments of the environment, such as '{"width": 640, "height": 480}'. For a robot also camera
+        (follow, behind, fixed), distance, azimuth and elevation.
+    drive
+        For robots. keyboard: keys change the velocity asked for, in a window or in the terminal; joystick: its sticks do; off:
+        the task draws it, as in training; auto: keyboard where there is a window.
+    events
+        For robots: a YAML or JSON file of keys, a list of {time, key} or {time, command}, that ends with the key x.
     step_by_step
         Wait for Enter before each step, and say what is seen, done and earned.
     paths
@@ -86,19 +98,30 @@ def play(
 
     if step_by_step and not sys.stdin.isatty():
         raise UserError("--step-by-step waits for Enter and needs a terminal")
-    options, rows_and_columns = _read_options(render_options), _read_grid(grid)
+    options, rows_and_columns = read_render_options(render_options), _read_grid(grid)
     found = find_run(run, runs)
+    robot = is_robot(found.run, trusted=trust)
+    check_drive(drive, events, robot=robot, name=found.run.id)
+    if step_by_step and (drive in ("keyboard", "joystick") or events is not None):
+        raise UserError("--step-by-step can't be driven meanwhile: choose one")
     import torch
 
     from etude import playing
     from etude.compute.random_streams import seed_global_generators
+    from etude.environments.rendering import has_display
     from etude.telemetry.paths_file import PathsFile
     from etude.telemetry.recorder import Recorder
 
     playing.check_numbers(**{"--episodes": episodes, "--max-steps": max_steps, "--record-length": record_length})
-    count = playing.number_of_episodes(episodes, record_length)
     torch.set_num_threads(1)
-    show = _what_to_show(render, video, wants_video=record_length is not None or rows_and_columns != (1, 1))
+    wants_video = record_length is not None or rows_and_columns != (1, 1)
+    show = _what_to_show(render, video, wants_video=wants_video)
+    records, steers = show == "pictures", drive in ("keyboard", "joystick")
+    opens_window = robot and (show == "window" or (steers and render is None and has_display()))
+    if opens_window:
+        show = "pictures"  # a robot draws itself into memory, and the window shows that
+    is_driven = robot and not step_by_step and (steers or events is not None or opens_window)
+    count = episodes if is_driven and record_length is None else playing.number_of_episodes(episodes, record_length)
     with ExitStack() as stack:
         stage = playing.set_stage(
             found.run,
@@ -108,19 +131,26 @@ def play(
             copies=rows_and_columns[0] * rows_and_columns[1],
             render_options=options,
             fps=fps,
+            endless=is_driven and drive != "off",
             trusted=trust,
             device=device,
         )
         stack.callback(stage.close)
         seed_global_generators(seed)  # an environment may draw from them
         recorder = keep = None
-        if show == "pictures":
+        if records:
             target = video or _default_video(found.run, stage, seed)
             rows, columns = rows_and_columns
             recorder = stack.enter_context(Recorder(target, fps=stage.fps, rows=rows, columns=columns, length=record_length))
         if paths is not None:
             keep = stack.enter_context(PathsFile(paths))
         _introduce(stage, as_json)
+        driven = None
+        if is_driven:
+            driven = _take_the_wheel(stack, stage, drive, events, opens_window=opens_window, as_json=as_json)
+        before_step, on_step = (_wait_for_enter, _tell_step) if step_by_step else (None, None)
+        if driven is not None:
+            before_step, on_step = driven.before_step, driven.on_step
         played: list[Episode] = []
         for episode in playing.play_episodes(
             stage.players,
@@ -130,18 +160,37 @@ def play(
             max_steps=max_steps,
             recorder=recorder,
             keep_paths=keep is not None,
-            before_step=_wait_for_enter if step_by_step else None,
-            on_step=_tell_step if step_by_step else None,
+            before_step=before_step,
+            on_step=on_step,
         ):
             if keep is not None and episode.path is not None:
                 keep.add(episode.path)
             _say(_line(episode), as_json)
             played.append(episode)
     files = [str(file) for file in recorder.files] if recorder is not None else []
-    _report(stage, played, files, as_json)
+    _report(stage, played, files, driven, as_json)
     for file in [*files, *([str(paths)] if paths is not None else [])]:
         print(f"wrote {file}", file=sys.stderr)
     return 0
+
+
+def _take_the_wheel(
+    stack: ExitStack, stage: Stage, drive: DriveBy, events: Path | None, *, opens_window: bool, as_json: bool
+) -> Drive:
+    """Open the window and the source of commands, and let go of both at the end."""
+    from etude.robot_driving import Drive
+    from etude.robots.window import RobotWindow
+
+    window = None
+    if opens_window:
+        window = RobotWindow(stage.policy.config.environment.id)
+        stack.callback(window.close)
+    source = choose_source(drive, events, window)
+    if source is not None and source is not window:
+        stack.callback(source.close)
+    driven = Drive(stage, source, window=window, on_stretch=lambda stretch: _say(stretch_line(stretch), as_json))
+    stack.callback(driven.close)
+    return driven
 
 
 def _introduce(stage: Stage, as_json: bool) -> None:
@@ -154,7 +203,7 @@ def _introduce(stage: Stage, as_json: bool) -> None:
     _say(f"checkpoint {stored.checkpoint.name}{which} · {steps} · {stage.mode} actions", as_json)
 
 
-def _report(stage: Stage, played: list[Episode], files: list[str], as_json: bool) -> None:
+def _report(stage: Stage, played: list[Episode], files: list[str], driven: Drive | None, as_json: bool) -> None:
     import numpy as np
 
     returns = [episode.total_reward for episode in played if episode.is_whole]
@@ -170,6 +219,8 @@ def _report(stage: Stage, played: list[Episode], files: list[str], as_json: bool
             "return_std": spread,
             "videos": files,
         }
+        if driven is not None:
+            report["driven"] = [stretch.as_json() for stretch in driven.stretches]
         print(json.dumps(report))
     elif mean is not None:
         length = np.mean([episode.length for episode in played if episode.is_whole])
@@ -216,18 +267,6 @@ def _default_video(run: Run, stage: Stage, seed: int) -> Path:
     return run.videos / f"play-{stage.policy.checkpoint.name}-seed-{seed}.mp4"
 
 
-def _read_options(text: str | None) -> dict[str, Any]:
-    from etude.errors import UserError
-
-    try:
-        options = json.loads(text or "{}")
-    except ValueError as error:
-        raise UserError(f"--render-options {text}: is not JSON: {error}") from None
-    if not isinstance(options, dict):
-        raise UserError(f"--render-options {text}: must be a JSON object, such as '{{\"width\": 640}}'")
-    return options
-
-
 def _read_grid(text: str) -> tuple[int, int]:
     from etude.errors import UserError
 
@@ -237,12 +276,12 @@ def _read_grid(text: str) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
-def _wait_for_enter() -> bool:
+def _wait_for_enter() -> Wish:
     """Return whether to go on: Enter is yes, q and the end of the input are no."""
     try:
-        return input("Enter: next step, q: stop ").strip().lower() not in ("q", "quit")
+        return "stop" if input("Enter: next step, q: stop ").strip().lower() in ("q", "quit") else "go on"
     except EOFError:
-        return False
+        return "stop"
 
 
 def _tell_step(moment: Moment) -> None:

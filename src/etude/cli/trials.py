@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from etude.cli.places import find_run
+from etude.cli.render_options import read_render_options
 
 if TYPE_CHECKING:
     from etude.robots.trial import Script, TrialResult
@@ -27,6 +28,8 @@ def trials(
     only: Annotated[str | None, Parameter(name="--only")] = None,
     scripts: Path | None = None,
     seed: int = 0,
+    video: Path | None = None,
+    render_options: Annotated[str | None, Parameter(alias="--render-kwargs")] = None,
     device: str | None = None,
     runs: Path | None = None,
     trust: bool = False,
@@ -53,6 +56,10 @@ def trials(
         A YAML file of your own trials: a list of {name, commands: [[second, forward, sideways, turn], ...], push}.
     seed
         Another set of starts.
+    video
+        A folder for a video of each trial, such as forward.mp4.
+    render_options
+        JSON that says how: camera (follow, behind, fixed), distance, azimuth, elevation, robot, width, height.
     device
         Where the networks run. Default: as trained, or the CPU where that device is missing.
     runs
@@ -68,6 +75,9 @@ def trials(
         raise UserError(f"--robots {robots}: must be at least 1")
     if not seconds > 0:
         raise UserError(f"--seconds {seconds:g}: must be above 0")
+    view = read_render_options(render_options)
+    if view and video is None:
+        raise UserError("--render-options are of a video: name a folder with --video")
     from etude.robot_trials import run_trials, save_trials
     from etude.stored_policy import open_policy
 
@@ -76,13 +86,13 @@ def trials(
     if not as_json:
         print(HEADER)
     report = None if as_json else _show
-    results = run_trials(stored, chosen, robots=robots, seconds=seconds, seed=seed, on_result=report)
+    results = run_trials(stored, chosen, robots=robots, seconds=seconds, seed=seed, videos=video, view=view, on_result=report)
     task = stored.config.environment.robot
     assert task is not None
     folder = save_trials(stored, results, task.timestep * task.decimation)
     if as_json:
         print(json.dumps({"run": stored.run.id, "trials": [result.as_json() for result in results]}))
-    print(f"Written: {folder}", file=sys.stderr)
+    print(f"Written: {folder}" + ("" if video is None else f" and {video}"), file=sys.stderr)
     return 0
 
 

@@ -51,7 +51,7 @@ class Camera:
             raise EtudeError(f"{self._name} can't be drawn: {error}") from error
         except Exception as error:
             # Drawing is other people's code, drivers included, and fails in any way.
-            hint = f"; {_GL_HELP}" if _is_mujoco(self._name) else ""
+            hint = f"; {_GL_HELP}" if _is_mujoco(self._name) or hasattr(self._environment.base, "look") else ""
             raise EtudeError(f"{self._name} can't be drawn: {type(error).__name__}: {error}{hint}") from error
         if picture is None:
             raise EtudeError(f"{self._name} can't be drawn: its render() gives no picture")
@@ -93,6 +93,8 @@ def make_to_show(
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it would stand amid our own output
     if show == "pictures":
         prepare_drawing(config.id)
+    if config.robot is not None:
+        return _make_robots_to_show(config, options or {})
     wanted = replace(config, workers=0, kwargs={**config.kwargs, **(options or {})})
     if mode is not None and config.backend == "native":
         wanted = replace(wanted, backend="auto")
@@ -108,6 +110,14 @@ def make_to_show(
         raise
     if isinstance(environment.base, GymnasiumVector):
         _prepare(environment.base.copies[0], config.id, show, fps)
+    return environment
+
+
+def _make_robots_to_show(config: EnvironmentConfig, options: Mapping[str, Any]) -> VectorEnvironment:
+    """Robots draw themselves for whoever asks; options say from where they are looked at."""
+    environment = make_environment(config, num_envs=1)
+    robots: Any = environment.base
+    robots.look(options)
     return environment
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -13,12 +14,14 @@ import mujoco  # type: ignore[import-untyped] # compiled, without stubs
 import numpy as np
 import torch
 
-from etude.config.constraints import Bounds, PositiveFloat, PositiveInt, at_least
+from etude.config.constraints import Bounds, PositiveFloat, at_least
 from etude.config.validate import Validator
 from etude.errors import UserError
 from etude.robots.rotations import yaw_of
 
 _mujoco: Any = mujoco
+Pixels = Annotated[int, Bounds(low=16, high=8192)]
+_BACKENDS = {"darwin": "cgl", "win32": "glfw"}
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,9 @@ class View:
     """Degrees of the line of sight above the horizon; below 0 it looks down."""
     robot: Annotated[int, at_least(0)] = 0
     """Which one, where there are several."""
-    width: PositiveInt = 640
+    width: Pixels = 640
     """Pixels."""
-    height: PositiveInt = 480
+    height: Pixels = 480
     """Pixels."""
 
 
@@ -47,9 +50,8 @@ def read_view(options: Mapping[str, Any], *, robots: int = 1, where: str = "rend
         options = {**options, "azimuth": 0.0}
     view = Validator().build(View, dict(options), where)
     if view.robot >= robots:
-        raise UserError(
-            f"{where}.robot={view.robot}: there {'is one robot' if robots == 1 else f'are {robots} robots'}, from 0 on"
-        )
+        there_are = "there is one robot, number 0" if robots == 1 else f"there are {robots} robots, from 0 on"
+        raise UserError(f"{where}.robot={view.robot}: {there_are}")
     return view
 
 
@@ -59,7 +61,7 @@ class RobotCamera:
     def __init__(self, model: Any, body: int, view: View) -> None:
         self._model, self._body, self._view = model, body, view
         model.vis.global_.offwidth, model.vis.global_.offheight = view.width, view.height
-        backend = os.environ.get("MUJOCO_GL") or "egl"
+        backend = os.environ.get("MUJOCO_GL") or _BACKENDS.get(sys.platform, "egl")
         self._context = importlib.import_module(f"mujoco.{backend}").GLContext(view.width, view.height)
         self._context.make_current()
         self._drawer = _mujoco.MjrContext(model, _mujoco.mjtFontScale.mjFONTSCALE_100)

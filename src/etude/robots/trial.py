@@ -94,8 +94,16 @@ class TrialResult:
         return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in numbers.items()}
 
 
-def run_trial(environment: RobotVector, act: Act, script: Script, *, seconds: float, seed: int) -> TrialResult:
-    """Let every robot follow a script from its own start, and measure."""
+def run_trial(
+    environment: RobotVector,
+    act: Act,
+    script: Script,
+    *,
+    seconds: float,
+    seed: int,
+    look: Callable[[], None] | None = None,
+) -> TrialResult:
+    """Let every robot follow a script from its own start, and measure; `look` is called at the start and after every step."""
     count, dt = environment.num_envs, environment.dt
     steps, settle = round(seconds / dt), round(min(2.0, seconds / 2) / dt)
     watch = _Watch(environment, settle)
@@ -103,6 +111,8 @@ def run_trial(environment: RobotVector, act: Act, script: Script, *, seconds: fl
     observation, _ = environment.reset([seed + i for i in range(count)])
     is_first = torch.ones(count, dtype=torch.bool)
     fallen = torch.zeros(count, dtype=torch.bool)
+    look = look or _look_away
+    look()
     try:
         for step in range(steps):
             environment.commands.fixed = torch.tensor(script.at(step * dt))
@@ -112,9 +122,14 @@ def run_trial(environment: RobotVector, act: Act, script: Script, *, seconds: fl
             done = environment.step(act(observation, is_first))
             fallen |= done.terminated
             observation, is_first = done.observation, done.terminated | done.truncated
+            look()
     finally:
         environment.commands.fixed, environment.listener = None, None
     return watch.result(script.name, seconds, int(fallen.sum()))
+
+
+def _look_away() -> None:
+    """Nobody wants to see."""
 
 
 def _push(environment: RobotVector, speed: float) -> None:

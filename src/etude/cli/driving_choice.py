@@ -1,0 +1,62 @@
+"""Who drives the robot that `etude play` shows: a keyboard, a joystick, a file, or nobody."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from etude.robot_driving import Stretch
+    from etude.robots.driving import EventSource
+    from etude.robots.window import RobotWindow
+    from etude.runs.run import Run
+
+DriveBy = Literal["auto", "keyboard", "joystick", "off"]
+
+
+def is_robot(run: Run, *, trusted: bool) -> bool:
+    """Whether a run is of a robot's task."""
+    from etude import session
+
+    return session.load_config(run, trusted=trusted).environment.robot is not None
+
+
+def check_drive(drive: DriveBy, events: Path | None, *, robot: bool, name: str) -> None:
+    """Refuse what can't be driven, or by two at once."""
+    from etude.errors import UserError
+
+    wanted = "--events" if events is not None else f"--drive {drive}"
+    if events is not None and drive not in ("auto", "off"):
+        raise UserError(f"--drive {drive} and --events {events}: choose one")
+    if not robot and (events is not None or drive != "auto"):
+        raise UserError(f"{wanted} is for robots, and run {name} is of none")
+
+
+def choose_source(drive: DriveBy, events: Path | None, window: RobotWindow | None) -> EventSource | None:
+    """Return where commands come from: by default from the window's keys, if there is one; None: from the task itself."""
+    from etude.errors import UserError
+    from etude.robots.driving import HELP, read_events
+    from etude.robots.live_events import Joystick, TerminalKeys
+
+    if events is not None:
+        import yaml
+
+        try:
+            data = yaml.safe_load(events.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise UserError(f"--events {events}: can't be read: {' '.join(str(error).split())}") from error
+        return read_events(data, f"--events {events}")
+    if drive == "joystick":
+        return Joystick()
+    if drive == "keyboard" and window is None:
+        keys = TerminalKeys()
+        print(HELP, file=sys.stderr)
+        return keys
+    return window if drive in ("auto", "keyboard") else None
+
+
+def stretch_line(stretch: Stretch) -> str:
+    """Return what was asked and done, in one line."""
+    asked, done = (" ".join(f"{value:+.2f}" for value in triple) for triple in (stretch.command, stretch.velocity))
+    return f"{stretch.begin:6.2f} s to {stretch.end:6.2f} s  asked {asked}  done {done}"

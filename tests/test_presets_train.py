@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,12 @@ SHORT_OFF_POLICY = (
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_tuned_variant_trains(spec: str, tmp_path: Path) -> None:
-    words = ("environment.num_envs=4", "training.total_steps=128", "evaluation.every_steps=0", "evaluation.episodes=1")
-    settings = compose(spec).config.algorithm
+    config = compose(spec).config
+    settings, repeat = config.algorithm, math.prod(getattr(wrapper, "skip", 1) for wrapper in config.environment.wrappers)
+    steps = f"training.total_steps={128 * repeat}"
+    words = ("environment.num_envs=4", steps, "evaluation.every_steps=0", "evaluation.episodes=1")
     learns_from_replay = issubclass(algorithms.resolve(settings.name), OffPolicy)
-    short = SHORT_OFF_POLICY if learns_from_replay else SHORT if spec.endswith(("ppo", "ppo_objects")) else ()
+    short = SHORT_OFF_POLICY if learns_from_replay else SHORT if spec.endswith(("ppo", "ppo_objects", "ppo_gpu")) else ()
     rollout = ("algorithm.rollout_steps=16",) if hasattr(settings, "rollout_steps") else ()
     run = train(spec, tmp_path, *words, *(short or rollout))
     updates = run.summary["counters"]["updates"]

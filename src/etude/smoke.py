@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -94,10 +95,11 @@ def brief_words(config: Config, steps: int) -> list[str]:
     """Return the settings that let an algorithm learn within a few steps; nothing else about it changes."""
     copies = min(config.environment.num_envs, _ENVS)
     rounds = max(1, steps // copies)
+    repeat = math.prod(getattr(wrapper, "skip", 1) for wrapper in config.environment.wrappers)  # budgets count what is skipped
     settings: dict[str, Any] = {
         "environment.num_envs": copies,
         "environment.workers": min(config.environment.workers, 1),
-        "training.total_steps": steps,
+        "training.total_steps": steps * repeat,
         "evaluation.every_steps": 0,
         "experiment.compile": "off",
         "experiment.device": "cpu",

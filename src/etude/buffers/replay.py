@@ -18,6 +18,8 @@ from etude.config.constraints import NonNegativeInt, PositiveInt
 from etude.config.schema import Config
 from etude.errors import UserError
 
+FAR_MORE_THAN_HELD = 2**62
+"""Places are drawn as the rest of a whole number below this: how many are held may then be known on the device alone."""
 SHARE_OF_FREE_MEMORY = 0.8
 """What a buffer that must shrink leaves to the rest: networks, batches, other processes."""
 
@@ -75,6 +77,8 @@ class ReplayBuffer(Buffer):
         self._expected_bytes: int | None = None
         self._notes: list[str] = []
         self._saver = RingState(self.ring)
+        self._size_there: Tensor | None = None
+        self._known_there = 0
 
     @classmethod
     def build(cls, options: Any, config: Config, name: str) -> Self:
@@ -214,7 +218,7 @@ class ReplayBuffer(Buffer):
         """Draw what `count` batches need, (count, n) each: the numbers that as many calls of `_random` would draw."""
         if generator.device.type == "cpu" and type(self)._random is ReplayBuffer._random and self.size:
             # On the CPU a stream gives number after number, however many are asked for at once. A GPU's does not.
-            return {"index": torch.randint(self.size, (count, n), generator=generator)}
+            return {"index": torch.randint(FAR_MORE_THAN_HELD, (count, n), generator=generator) % self.size}
         draws = [self._random(n, generator) for _ in range(count)]
         return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
 
@@ -222,7 +226,30 @@ class ReplayBuffer(Buffer):
         """Draw all the random numbers that one batch needs, (n,) each."""
         if not self.size:
             raise IndexError(f"buffer '{self.name}' is empty: there is nothing to sample")
-        return {"index": torch.randint(self.size, (n,), generator=generator, device=generator.device)}
+        drawn = torch.randint(FAR_MORE_THAN_HELD, (n,), generator=generator, device=generator.device)
+        return {"index": drawn % self.size_on(generator.device)}
+
+    def size_on(self, device: torch.device) -> Tensor | int:
+        """Return how many transitions are held as a number on a device, brought up to date: what is recorded there reads it."""
+        if device.type == "cpu":
+            return self.size
+        if self._size_there is None:
+            self._size_there, self._known_there = torch.zeros((), dtype=torch.int64, device=device), 0
+        if self._known_there != self.size:
+            self._size_there.fill_(self.size)
+            self._known_there = self.size
+        return self._size_there
+
+    @property
+    def is_recordable(self) -> bool:
+        """Whether drawing batches is a function of tensors alone, which can be recorded once and repeated."""
+        return type(self) is ReplayBuffer and self.n_step == 1
+
+    def rows(self, count: int, n: int, generator: Generator, columns: Collection[str]) -> Batch:
+        """Return the columns of `count` batches, (count, n, ...), and nothing that only the host knows: see `is_recordable`."""
+        index = self._index(self._random_many(count, n, generator))
+        batch = self._one_step({key: self.ring.flat[key] for key in columns if key in self.ring.flat}, index.reshape(-1))
+        return map_columns(batch, lambda column: column.view(*index.shape, *column.shape[1:]))
 
     def _index(self, random: Mapping[str, Tensor]) -> Tensor:
         """Return which transitions were drawn: slot · N + environment. (..., n)"""

@@ -9,7 +9,7 @@ Rows are numbered from the first one ever written, and row `a` lies in slot `a %
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class Ring:
         self._is_flat = True
         self._views: list[tuple[Tensor, ...]] = []
         self._views_from = -1
+        self._alike: list[list[int]] = []
 
     @property
     def held(self) -> int:
@@ -57,7 +58,7 @@ class Ring:
         self.num_envs = len(next(leaves(row)))
         self.columns = allocate(row, (self.rows, self.num_envs), self.name, self.device)
         self.flat = map_columns(self.columns, lambda column: column.flatten(0, 1))
-        self._arrays, self._views_from = [], -1
+        self._arrays, self._alike, self._views_from = [], [], -1
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Copy one row (N, ...) in; its tensors always come in the same order."""
@@ -84,7 +85,11 @@ class Ring:
             slots = slice(block * ROWS_OF_VIEWS, (block + 1) * ROWS_OF_VIEWS)
             self._views = list(zip(*(column[slots].unbind() for column in leaves_like(self.columns, row)), strict=True))
             self._views_from = block
-        torch._foreach_copy_(self._views[place], list(leaves(row)))  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
+        views, values = self._views[place], list(leaves(row))
+        if not self._alike:
+            self._alike = _alike(views, values)
+        for places in self._alike:
+            torch._foreach_copy_([views[i] for i in places], [values[i] for i in places])  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
 
     def clear(self) -> None:
         """Hold nothing. Numbers go on from the next lap, so that no slot's generation comes twice."""
@@ -102,6 +107,14 @@ class Ring:
         low, count = first % self.rows, end - first
         over = low + count - self.rows
         return [slice(low, low + count)] if over <= 0 else [slice(low, self.rows), slice(0, over)]
+
+
+def _alike(views: Sequence[Tensor], values: Sequence[Tensor]) -> list[list[int]]:
+    """Return the places of tensors of the same types: a device copies each such group in one launch."""
+    groups: dict[Any, list[int]] = {}
+    for place, (view, value) in enumerate(zip(views, values, strict=True)):
+        groups.setdefault((view.dtype, value.dtype, value.device), []).append(place)
+    return list(groups.values())
 
 
 def _array(tensor: Tensor) -> np.ndarray:

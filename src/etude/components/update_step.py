@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.func import functional_call, grad_and_value
 from torch.optim import Optimizer
 
@@ -25,6 +25,8 @@ from etude.compute.accelerate import Mode, compile_apart
 Metrics = Mapping[str, Tensor]
 Pattern = tuple[tuple[bool, ...], ...]
 """Which stages run in each of K updates; the last entry of an update says whether `after` does."""
+Rows = Callable[[], tuple[Mapping[str, Any], Tensor | None]]
+"""A batch, and which of its rows each update reads (K, B), or None if slice k is update k's."""
 WARM_UP_CALLS = 3
 STEPS_PER_CALL = 4
 """How many steps are worth unrolling into one compiled call: fewer trips through Python, for a longer compilation."""
@@ -104,7 +106,8 @@ class UpdateStep:
         """What the objectives of the last call said of each row, by stage: (times it took part, B)."""
         self._run = {"eager": self._eager, "compiled": self._compiled, "graph": self._replay}[self.mode]
         self._compiled_steps: dict[Any, Callable[..., tuple[Tensor, ...]]] = {}
-        self._graphs: dict[Any, _Graph] = {}
+        self._graphs: dict[Any, _GraphOfInputs] = {}
+        self._drawing: dict[Any, _Graph] = {}
 
     def __call__(self, batch: Mapping[str, Any], indices: Tensor | None = None, *, first: int = 0) -> dict[str, Tensor]:
         """Take K updates and return the metrics of each stage that took part, (times it did, len(keys[stage])).
@@ -113,8 +116,24 @@ class UpdateStep:
         number of updates before these.
         """
         count = len(indices) if indices is not None else len(next(_leaves(batch)))
-        pattern = tuple(tuple((first + k) % every == every - 1 for every in self._paces) for k in range(count))
+        pattern = self._pattern(first, count)
         return self._by_stage(pattern, self._run(batch, indices, pattern))
+
+    def drawing(self, rows: Rows, generators: Sequence[Generator], count: int, *, first: int = 0) -> dict[str, Tensor]:
+        """Take K updates on the batch (K, B, ...) that `rows()` draws from `generators`: as part of the recording, in a graph.
+
+        `rows` must be a function of tensors that stay where they are, and the same one every time.
+        """
+        pattern = self._pattern(first, count)
+        if self.mode != "graph":
+            return self._by_stage(pattern, self._run(*rows(), pattern))
+        key = (id(rows), pattern)
+        if key not in self._drawing:
+            self._drawing[key] = _Graph(self, pattern, rows, generators)
+        return self._by_stage(pattern, self._drawing[key].run())
+
+    def _pattern(self, first: int, count: int) -> Pattern:
+        return tuple(tuple((first + k) % every == every - 1 for every in self._paces) for k in range(count))
 
     def eager(self, rows: Mapping[str, Any], takes_part: Sequence[bool] | None = None) -> list[dict[str, Tensor]]:
         """Update on rows as they are and return each stage's metrics by name; everything takes part unless told."""
@@ -234,7 +253,7 @@ class UpdateStep:
     def _replay(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         key = (pattern, *(leaf.shape for leaf in _leaves(batch)), None if indices is None else indices.shape)
         if key not in self._graphs:
-            self._graphs[key] = _Graph(self, batch, indices, pattern)
+            self._graphs[key] = _GraphOfInputs(self, batch, indices, pattern)
         return self._graphs[key].replay(batch, indices)
 
     def touched(self) -> list[Tensor]:
@@ -250,20 +269,19 @@ class UpdateStep:
 
 
 class _Graph:
-    """K updates, recorded as one CUDA graph on inputs that stay where they are."""
+    """K updates, recorded as one CUDA graph, on rows that `rows()` finds: memory that stays where it is, or drawn anew."""
 
-    def __init__(self, step: UpdateStep, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> None:
+    def __init__(self, step: UpdateStep, pattern: Pattern, rows: Rows, generators: Sequence[Generator] = ()) -> None:
         """Warm up and record; what that touches is put back, so that a captured run is the eager run."""
-        self._batch, self._source = _clone_tree(batch), batch
-        self._indices = None if indices is None else indices.clone()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
+        drawn = [generator.get_state() for generator in generators]
         with torch.cuda.stream(stream):
             fresh = [stage.optimizer for stage in step.stages if not stage.optimizer.state]
             touched = step.touched()
             before = [tensor.clone() for tensor in touched]
             for _ in range(WARM_UP_CALLS):
-                step._eager(self._batch, self._indices, pattern)
+                step._eager(*rows(), pattern)
             for tensor, value in zip(touched, before, strict=True):
                 tensor.copy_(value)
             for optimizer in fresh:  # moments that the warm-up made: back to nothing, in place
@@ -272,8 +290,25 @@ class _Graph:
                         value.zero_()
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
+        for generator, state in zip(generators, drawn, strict=True):
+            generator.set_state(state)
+            self._graph.register_generator_state(generator)
         with torch.cuda.graph(self._graph):
-            self._tables = step._eager(self._batch, self._indices, pattern)
+            self._tables = step._eager(*rows(), pattern)
+
+    def run(self) -> tuple[Tensor, ...]:
+        """Take the updates and return copies of the metrics."""
+        self._graph.replay()
+        return tuple(table.clone() for table in self._tables)
+
+
+class _GraphOfInputs(_Graph):
+    """K updates on inputs that are copied to where the recording reads them."""
+
+    def __init__(self, step: UpdateStep, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> None:
+        self._batch, self._source = _clone_tree(batch), batch
+        self._indices = None if indices is None else indices.clone()
+        super().__init__(step, pattern, lambda: (self._batch, self._indices))
 
     def replay(self, batch: Mapping[str, Any], indices: Tensor | None) -> tuple[Tensor, ...]:
         """Copy the inputs in, run, and return copies of the metrics."""
@@ -283,8 +318,7 @@ class _Graph:
         if indices is not None:
             assert self._indices is not None
             self._indices.copy_(indices)
-        self._graph.replay()
-        return tuple(table.clone() for table in self._tables)
+        return self.run()
 
 
 def _mean(parts: Sequence[tuple[float, dict[str, Tensor]]]) -> dict[str, Tensor]:

@@ -139,6 +139,8 @@ class DQN(OffPolicy):
         rate = self.scheduled("learning_rate")
         self.optimizer = build_optimizer(self.settings.optimizer, {"q": (list(self.q.parameters()), rate)})
         self.scheduled("epsilon")  # for the log; acting reads the schedule itself, at every step
+        self._share = _OnDevice(1.0, context.device)
+        self._explore = self.recorded(self._exploring)
         self._total_steps = context.config.training.total_steps
         self._explored = torch.zeros((), dtype=torch.int64)  # environment steps, to know where on that schedule we are
         self._begin()
@@ -170,6 +172,9 @@ class DQN(OffPolicy):
         epsilon = self._epsilon()
         count = len(is_first)
         self._explored += count * self._steps_per_decision
+        if self._explore is not None:
+            self._share.write(epsilon)
+            return self._explore(observation)
         # As many numbers whatever they are used for, so that the stream does not depend on what was learnt.
         noise = torch.empty((count, self._actions + 1), device=generator.device).uniform_(generator=generator)
         if self._policy.on_host is not None:
@@ -178,6 +183,14 @@ class DQN(OffPolicy):
         if epsilon < 1:
             preference = torch.where(noise[:, :1] < epsilon, preference, self._policy.values(observation))
         return ActResult(allowed(preference, observation).argmax(-1), state)
+
+    def _exploring(self, observation: Observation) -> ActResult:
+        """The same as a function of tensors alone, to be recorded: the share of random actions lies on the device."""
+        generator = self.context.streams["action"]
+        values = self._policy.values(observation)
+        noise = torch.empty((len(values), self._actions + 1), device=generator.device).uniform_(generator=generator)
+        preference = torch.where(noise[:, :1] < self._share.tensor, noise[:, 1:], values)
+        return ActResult(allowed(preference, observation).argmax(-1))
 
     def _explore_on_host(self, observation: Observation, noise: np.ndarray, epsilon: float) -> Tensor:
         """The same in NumPy: the same numbers, and the same choice but for roundings of the values."""
@@ -227,6 +240,19 @@ class DQN(OffPolicy):
         if isinstance(buffer, PrioritizedReplayBuffer):
             errors = self._step.per_row["q"]
             buffer.write_back(batch["index"].flatten(), batch["generation"].flatten(), priority=errors.flatten())
+
+
+class _OnDevice:
+    """A number that a recording reads where it lies; no part of the state, since it is written before it is read."""
+
+    def __init__(self, value: float, device: torch.device) -> None:
+        self.tensor, self._written = torch.tensor(value, device=device), value
+
+    def write(self, value: float) -> None:
+        """Change it, if it is another."""
+        if value != self._written:
+            self.tensor.fill_(value)
+            self._written = value
 
 
 class QLoss(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from etude.buffers.columns import map_columns
 from etude.buffers.replay import ReplayBuffer
 from etude.components.critics import space_with_action
 from etude.components.update_step import PER_ROW, UpdateStep
+from etude.compute.captured import Captured
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -31,9 +32,11 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import Observation
-from etude.workflows.base import HookResult, Phase, Workflow
+from etude.workflows.base import ActResult, HookResult, Phase, Workflow
 from etude.workflows.metrics import Metrics
 
+NOT_READ = torch.empty(0)
+"""In the place of what says where episodes begin, for policies that carry nothing from step to step."""
 SAMPLED_AT_ONCE = 2**21
 """Bytes of transitions gathered together for the updates of one call: as many as stay in the processor's cache."""
 
@@ -121,6 +124,8 @@ class OffPolicy(Workflow):
             return HookResult()
         self.set_schedules(phase)
         streams = self.context.streams
+        if self._draws_inside(buffer):
+            return self._update_inside(buffer, count)
         for steps, batch in self._batches(buffer, list(self._calls(count))):
             rows = {key: batch[key] for key in (*self.columns, "weight") if key in batch} | self.noise(steps, streams["noise"])
             reports = self._step(rows, first=int(self._updates))
@@ -129,6 +134,33 @@ class OffPolicy(Workflow):
                 self.metrics.add_rows(table, self._step.keys[stage], group=stage or "update")
             self.learned(buffer, batch)
         return HookResult(updates=count)
+
+    def _draws_inside(self, buffer: ReplayBuffer) -> bool:
+        """Whether drawing and gathering batches can be recorded with the updates on them."""
+        return self._step.mode == "graph" and buffer.is_recordable and buffer.ring.device.type == self.context.device.type
+
+    def _update_inside(self, buffer: ReplayBuffer, count: int) -> HookResult:
+        """Take `count` gradient steps with all that belongs to them recorded: indices, gathering, noise, losses, steps."""
+        streams = self.context.streams
+        buffer.size_on(self.context.device)
+        for steps in self._calls(count):
+            rows = self._rows.setdefault((buffer.name, steps), partial(self._drawn, buffer, steps))
+            reports = self._step.drawing(rows, (streams["buffer"], streams["noise"]), steps, first=int(self._updates))
+            self._updates += steps
+            for stage, table in reports.items():
+                self.metrics.add_rows(table, self._step.keys[stage], group=stage or "update")
+        return HookResult(updates=count)
+
+    def _drawn(self, buffer: ReplayBuffer, steps: int) -> tuple[dict[str, Any], None]:
+        streams, batch_size = self.context.streams, self.context.config.algorithm.batch_size
+        batch = buffer.rows(steps, batch_size, streams["buffer"], self.columns)
+        return {key: batch[key] for key in self.columns} | self.noise(steps, streams["noise"]), None
+
+    def recorded(self, explore: Callable[[Observation], ActResult]) -> Callable[[Observation], ActResult] | None:
+        """Return a way to explore that is recorded, where updates are too; None elsewhere. It draws from `action` alone."""
+        if self.context.mode != "graph":
+            return None
+        return Captured(explore, generators=[self.context.streams["action"]])
 
     def _batches(self, buffer: ReplayBuffer, calls: Sequence[int]) -> Iterator[tuple[int, Batch]]:
         """Yield the steps and the batches (steps, B, ...) of each call, sampled for many calls at once where they are small."""
@@ -165,6 +197,7 @@ class OffPolicy(Workflow):
         """Make the update and its counter; the last act of `initialize`."""
         self._updates = torch.zeros((), dtype=torch.int64)
         self._step = self.update_step()
+        self._rows: dict[tuple[str, int], Any] = {}
 
 
 def _part(column: Tensor, begin: int, end: int) -> Tensor:

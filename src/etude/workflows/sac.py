@@ -31,7 +31,7 @@ from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicyConfig, WithCritics, uniform_actions
+from etude.workflows.off_policy import NOT_READ, OffPolicyConfig, WithCritics, uniform_actions
 from etude.workflows.policy import ActorPolicy, Policy
 
 
@@ -114,7 +114,11 @@ class SAC(WithCritics):
         self.critic_optimizer = build_optimizer(self.settings.optimizer, {"critic": groups["critic"]})
         learnt = ("actor", "temperature") if self.settings.temperature is None else ("actor",)
         self.actor_optimizer = build_optimizer(self.settings.optimizer, {role: groups[role] for role in learnt})
+        self._explore = self.recorded(self._explored)
         self._begin()
+
+    def _explored(self, observation: Observation) -> ActResult:
+        return self._policy.act(observation, None, NOT_READ, mode="explore", generator=self.context.streams["action"])
 
     def update_step(self) -> UpdateStep:
         """Critics first, then actor and temperature against the new critics, then the targets."""
@@ -153,6 +157,8 @@ class SAC(WithCritics):
         if mode == "explore" and self.is_warming_up():
             sample = self._random_action(observation, generator)
             return ActResult(self.head.to_environment(sample), state, {"sample": sample})
+        if mode == "explore" and self._explore is not None:
+            return self._explore(observation)
         return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
 
     def _random_action(self, observation: Observation, generator: Generator) -> Tensor:

@@ -122,7 +122,13 @@ class SQL(WithCritics):
             build_optimizer(self.settings.optimizer, {role: (getattr(self, role).parameters(), rate)})
             for role in ("sampler", "critic")
         )
+        self._explore = self.recorded(self._explored)
         self._begin()
+
+    def _explored(self, observation: Observation) -> ActResult:
+        first = next(iter(observation.values())) if isinstance(observation, dict) else observation
+        is_first = torch.empty(len(first), device=first.device)  # only how many there are is read
+        return self._policy.act(observation, None, is_first, mode="explore", generator=self.context.streams["action"])
 
     def update_step(self) -> UpdateStep:
         """Critics first, then the sampler against the new critics, then the targets when they are due."""
@@ -159,6 +165,8 @@ class SQL(WithCritics):
         if mode == "explore" and self.is_warming_up():
             sample = uniform_actions(space, observation, generator)
             return ActResult(self.head.to_environment(sample), state, {"sample": sample})
+        if mode == "explore" and self._explore is not None:
+            return self._explore(observation)
         return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
 
     def policy(self) -> Policy:

@@ -31,7 +31,7 @@ from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicyConfig, WithCritics, uniform_actions
+from etude.workflows.off_policy import NOT_READ, OffPolicyConfig, WithCritics, uniform_actions
 from etude.workflows.policy import ActorPolicy, Policy
 
 
@@ -100,6 +100,7 @@ class TD3(WithCritics):
             build_optimizer(self.settings.optimizer, {role: groups[role]}) for role in ("actor", "critic")
         )
         self.scheduled("exploration_noise")
+        self._explore = self.recorded(self._explored)
         self._begin()
 
     def update_step(self) -> UpdateStep:
@@ -132,13 +133,16 @@ class TD3(WithCritics):
         if mode == "explore" and self.is_warming_up():
             sample = uniform_actions(space, observation, generator)
             return ActResult(self.head.to_environment(sample), state, {"sample": sample})
-        action, state, extras = self._policy.act(observation, state, is_first, mode=mode, generator=generator)
-        sample = extras["sample"]
-        if mode == "explore":
-            noise = torch.empty_like(sample).normal_(generator=generator)
-            sample = (sample + self.scheduled("exploration_noise") * noise).clamp(-1, 1)
-            action = self.head.to_environment(sample)
-        return ActResult(action, state, {"sample": sample})
+        if mode != "explore":
+            return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
+        return self._explored(observation) if self._explore is None else self._explore(observation)
+
+    def _explored(self, observation: Observation) -> ActResult:
+        generator = self.context.streams["action"]
+        sample = self._policy.act(observation, None, NOT_READ, mode="explore", generator=generator).extras["sample"]
+        noise = torch.empty_like(sample).normal_(generator=generator)
+        sample = (sample + self.scheduled("exploration_noise") * noise).clamp(-1, 1)
+        return ActResult(self.head.to_environment(sample), None, {"sample": sample})
 
     def policy(self) -> Policy:
         """Normaliser, actor and head: all that acting needs."""

@@ -52,18 +52,29 @@ def shipped_robots() -> list[str]:
 
 
 def load_robot(name: str) -> RobotDescription:
-    """Read a robot by its name, by its YAML, or by a bare MJCF or URDF file (all joints get motors then)."""
+    """Read a robot by its name, here or in another package on this machine, by its YAML, or by a bare MJCF or URDF file."""
     if name in shipped_robots():
         return _read(MODELS / f"{name}.yaml")
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml", ".xml", ".mjcf", ".urdf"):
         if not path.is_file():
             raise UserError(f"environment.robot.model={name}: there is no such file")
-        return _read(path) if path.suffix in (".yaml", ".yml") else RobotDescription(path.name, folder=path.parent)
-    near = did_you_mean(name, shipped_robots())
+        if path.suffix in (".yaml", ".yml"):
+            return _read(path)
+        from etude.robots.guessing import guess  # which needs what is described here
+
+        return guess(path).description
+    from etude.robots.found_robots import find_robot, find_robots
+    from etude.robots.guessing import guess
+
+    found = find_robot(name)
+    if found is not None:
+        return guess(found.path, found.scene).description
+    others = [called for robot in find_robots() for called in (robot.full_name, robot.name, robot.short_name)]
+    near = did_you_mean(name, [*shipped_robots(), *others])
     raise UserError(
-        f"environment.robot.model={name}: unknown robot{near} (there are {', '.join(shipped_robots())}; or give a file: "
-        "a robot's .yaml, a .xml or a .urdf)"
+        f"environment.robot.model={name}: unknown robot{near} (there are {', '.join(shipped_robots())}; `etude robots` lists "
+        "those of other packages; or give a file: a robot's .yaml, a .xml or a .urdf)"
     )
 
 

@@ -19,13 +19,13 @@ from etude.robots.terms.table import options_of
 
 _mujoco: Any = mujoco
 _WORDS = (("left", "right"), ("l", "r"), ("fl", "fr"), ("rl", "rr"), ("hl", "hr"), ("bl", "br"), ("ml", "mr"),
-          ("lf", "rf"), ("lh", "rh"), ("lr", "rr"), ("lm", "rm"))  # fmt: skip
+          ("lf", "rf"), ("lh", "rh"), ("lr", "rr"), ("lm", "rm"), ("ll", "lr"))  # fmt: skip
 PAIRS = tuple(
     pair for left, right in _WORDS for pair in ((left, right), (left.upper(), right.upper()), (left.title(), right.title()))
 )
 """Words of names that stand for left and right, unless a robot's YAML says otherwise."""
-_NEAR = 0.02
-"""Metres, and radians, by which two sides of a robot that was measured may differ."""
+_NEAR = 0.03
+"""Metres, and radians, by which two sides of a robot that was measured may differ; and shares by which motors may."""
 
 
 def mirror_of(
@@ -121,7 +121,7 @@ def _check_equal(scene: Scene, partners: Sequence[int], signs: Sequence[float]) 
     }
     for what, (here, there) in kinds.items():
         for i, other in enumerate(partners):
-            if not np.isclose(here[i], there[other], atol=_NEAR):
+            if not np.isclose(here[i], there[other], rtol=_NEAR, atol=_NEAR):
                 raise _lopsided(f"{what} differs between {scene.joints[i]} and {scene.joints[other]}")
 
 

@@ -12,7 +12,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,21 +35,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure in turn, print a table and write the JSON."""
     options = _parser().parse_args(arguments)
     sides = _own_sides(options) if options.own else _both_sides(options)
-    results = [_measure(count, sides, options) for count in options.robots]
-    for result in results:
-        _show(result)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    return int(any(side["failed"] for result in results for side in result["sides"]))
+    results: dict[int, dict[str, Any]] = {}
+    for count in options.robots:
+        for results[count] in _measure(count, sides, options):
+            if options.json:  # written down as it grows: a session on a GPU may be cut short
+                options.json.write_text(json.dumps([*results.values()], indent=2) + "\n", encoding="utf-8")
+        _show(results[count])
+    return int(any(side["failed"] for result in results.values() for side in result["sides"]))
 
 
 def _both_sides(options: argparse.Namespace) -> list[Side]:
     packages = options.mjlab or [Path(part) for part in options.mjlab_path.split(os.pathsep) if part]
     named = [word for folder in packages for word in ("--mjlab", str(folder))]
-    theirs = Side(
-        "mjlab", options.mjlab_python, options.mjlab_path or os.pathsep.join(map(str, packages)), ("robots_mjlab.py",)
-    )
-    return [_etude(options, "etude", ("go1", *named)), theirs]
+    path = options.mjlab_path or os.pathsep.join(map(str, packages))
+    return [_etude(options, "etude", ("go1", *named)), Side("mjlab", options.mjlab_python, path, ("robots_mjlab.py",))]
 
 
 def _own_sides(options: argparse.Namespace) -> list[Side]:
@@ -61,8 +60,8 @@ def _etude(options: argparse.Namespace, name: str, arguments: tuple[str, ...]) -
     return Side(name, options.etude_python, options.etude_path, ("robots_etude.py", *arguments, *words))
 
 
-def _measure(robots: int, sides: Sequence[Side], options: argparse.Namespace) -> dict[str, Any]:
-    """Return every side's answers: A, B, A, B, ..."""
+def _measure(robots: int, sides: Sequence[Side], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Measure A, B, A, B, ... and yield what is known after each round."""
     answers: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
     for turn in range(options.rounds):
         for side in sides:
@@ -71,12 +70,16 @@ def _measure(robots: int, sides: Sequence[Side], options: argparse.Namespace) ->
             told = answer.get("failed") or f"{answer['steps_per_s']:,.0f} env-steps/s"
             sys.stderr.write(f"{robots} robots {turn + 1}/{options.rounds}  {side.name}: {told}\n")
             sys.stderr.flush()
-    summaries = [_summary(side.name, answers[side.name]) for side in sides]
+        yield _result(robots, answers, options)
+
+
+def _result(robots: int, answers: dict[str, list[dict[str, Any]]], options: argparse.Namespace) -> dict[str, Any]:
+    summaries = [_summary(name, given) for name, given in answers.items()]
     first = summaries[0]
     for other in summaries[1:]:
         if first["failed"] is None and other["failed"] is None and not options.own:
             other["etude_is_faster"] = {key: first[key] / other[key] for key in ("median", "best")}
-    return {"robots": robots, "rounds": options.rounds, "iterations": options.iterations, "sides": summaries}
+    return {"robots": robots, "rounds": len(summaries[0]["answers"]), "iterations": options.iterations, "sides": summaries}
 
 
 def _measure_once(robots: int, side: Side, options: argparse.Namespace) -> dict[str, Any]:

@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sides = _own_sides(options) if options.own else _both_sides(options)
     results: dict[int, dict[str, Any]] = {}
     for count in options.robots:
-        for results[count] in _measure(count, sides, options):
+        for result in _measure(count, sides, options):
+            results[count] = result
             if options.json:  # written down as it grows: a session on a GPU may be cut short
                 options.json.write_text(json.dumps([*results.values()], indent=2) + "\n", encoding="utf-8")
         _show(results[count])

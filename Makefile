@@ -32,7 +32,7 @@ test-slow: install  ## Learning results: minutes to an hour.
 	$(BIN)/python -m pytest -m slow
 
 test-optional: install  ## The contract on families that need packages of their own; install those first.
-	$(BIN)/python -m pytest -m optional tests/environments/families
+	$(BIN)/python -m pytest -m optional tests/environments/families tests/robots/test_warp.py
 
 docs: install  ## Refresh the generated parts of the documentation.
 	$(BIN)/python -m etude.config.reference docs/configuration.md

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,29 @@ def render_table(results: Path) -> str:
     """Return a Markdown table with a row for each preset; `results` is the folder of the pages with what was reached."""
     recorded = recorded_returns(results)
     rows = ["| Preset | Algorithm | Environment steps | Copies | Settings | Return of each seed |", "|---|---|---|---|---|---|"]
+    for spec, config, settings in _presets():
+        cells = (
+            f"`{spec}`",
+            f"`{config.algorithm.name}`",
+            f"{config.training.total_steps:,}",
+            str(config.environment.num_envs),
+            settings.replace("|", "\\|"),
+            recorded.get((spec, config.training.total_steps), ""),
+        )
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+@cache
+def _presets() -> list[tuple[str, Config, str]]:
+    """Every preset's spec, config and own settings in words."""
+    found = []
     for environment, document in environment_presets().items():
         for variant in variants(document):
-            spec = f"{environment}:{variant}"
-            config = compose(spec).config
-            reached = recorded.get((spec, config.training.total_steps), "")
-            cells = (
-                f"`{spec}`",
-                f"`{config.algorithm.name}`",
-                f"{config.training.total_steps:,}",
-                str(config.environment.num_envs),
-                "; ".join(_settings(config, {**document, **document[variant]}, document[variant])).replace("|", "\\|"),
-                reached,
-            )
-            rows.append("| " + " | ".join(cells) + " |")
-    return "\n".join(rows)
+            config = compose(f"{environment}:{variant}").config
+            words = "; ".join(_settings(config, {**document, **document[variant]}, document[variant]))
+            found.append((f"{environment}:{variant}", config, words))
+    return found
 
 
 def recorded_returns(results: Path) -> dict[tuple[str, int], str]:

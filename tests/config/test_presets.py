@@ -49,6 +49,17 @@ def test_every_experiment_composes(name: str, write: Write) -> None:
     assert compose(words=[f"+experiment={name}"]).config.experiment.name == name
 
 
+def test_a_bare_name_is_that_experiment(write: Write) -> None:
+    by_name, by_word = (
+        compose("quadruped_flat_ppo", words=["environment.num_envs=64"]),
+        compose(words=["+experiment=quadruped_flat_ppo", "environment.num_envs=64"]),
+    )
+    assert by_name.config == by_word.config
+    assert (by_name.config.environment.id, by_name.config.algorithm.name) == ("quadruped-flat", "ppo")
+    tuned = compose("quadruped-flat:ppo", words=["environment.num_envs=64"]).config
+    assert (by_name.config.algorithm, by_name.config.environment) == (tuned.algorithm, tuned.environment)
+
+
 @pytest.mark.parametrize("name", preset_names("network"))
 def test_every_network_preset_composes(name: str, write: Write) -> None:
     assert compose("CartPole-v1:ppo", words=[f"network@network.actor={name}"])
@@ -60,7 +71,8 @@ def test_every_file_under_configs_composes(file: Path) -> None:
 
 
 def test_the_experiments_the_docs_name_exist() -> None:
-    assert "ppo_cartpole" in preset_names("experiment")
+    robots = {"quadruped_flat_ppo", "quadruped_rough_ppo", "biped_flat_ppo", "ball_flat_ppo"}
+    assert {"ppo_cartpole", "sac_halfcheetah", "sql_halfcheetah", "multi_goal"} | robots <= set(preset_names("experiment"))
     assert "ppo" in variants(environment_presets()["CartPole-v1"])
 
 
@@ -78,10 +90,10 @@ def test_the_experiment_and_the_quick_start_train_like_the_spec(write: Write) ->
 @pytest.mark.parametrize("word", ["+experiment=ppo_cartpol", "experiment=ppo_cartpol"])
 def test_a_missing_experiment_lists_what_there_is(complaints: Complaints, write: Write, word: str) -> None:
     write("configs/experiment/mine.yaml", "# @package _global_\nalgorithm: {name: ppo}")
-    assert complaints(words=[word]) == [
-        f"{word}: no such preset; did you mean 'ppo_cartpole'? (there are: mine, ppo_cartpole)",
-    ]
-    assert complaints(words=["+experiment="])[0].endswith("(there are: mine, ppo_cartpole)")
+    there_are = f"(there are: {', '.join(preset_names('experiment'))})"
+    assert "mine, multi_goal, ppo_cartpole, quadruped_flat_ppo" in there_are
+    assert complaints(words=[word]) == [f"{word}: no such preset; did you mean 'ppo_cartpole'? {there_are}"]
+    assert complaints(words=["+experiment="])[0].endswith(there_are)
     assert complaints("CartPole-v1:ppo", words=["robot=x"]) == ["robot=x: no such preset; there are none in robot/"]
 
 

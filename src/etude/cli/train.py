@@ -21,6 +21,7 @@ def train(
     config: Annotated[Path | None, Parameter(alias="-c")] = None,
     from_run: str | None = None,
     init_from: Annotated[str | None, Parameter(alias="--init-from-run")] = None,
+    experiment: Annotated[str | None, Parameter(alias="--exp-name")] = None,
     universe: str | None = None,
     domain: str | None = None,
     task: str | None = None,
@@ -49,7 +50,8 @@ def train(
     Parameters
     ----------
     spec
-        What to train, such as CartPole-v1:ppo: any Gymnasium id, and an algorithm or a variant of the preset.
+        What to train, such as CartPole-v1:ppo: any Gymnasium id, and an algorithm or a variant of the preset; or an experiment
+        by its name, such as quadruped_flat_ppo (`etude experiments` lists them).
     overrides
         Settings, such as algorithm.gamma=0.98 or network.actor.hidden_dims=[128,128].
     config
@@ -58,6 +60,8 @@ def train(
         Start a new run with the settings of an earlier one.
     init_from
         Begin with the networks of an earlier run, RUN or RUN:CHECKPOINT (experiment.init_from).
+    experiment
+        An experiment by its name (+experiment=NAME).
     universe
         Name the environment in parts instead: gym, dm_control or atari, ...
     domain
@@ -106,6 +110,8 @@ def train(
     words = list(overrides)
     if spec is not None and "=" in spec and ":" not in spec.split("=")[0]:
         words, spec = [spec, *words], None
+    if experiment is not None:
+        words.insert(0, f"+experiment={experiment}")
     spec = spec_of(spec, universe=universe, domain=domain, task=task, algorithm=algorithm)
     flags = {
         "environment.num_envs": num_envs,

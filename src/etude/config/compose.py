@@ -53,7 +53,12 @@ def compose(
     base: Mapping[str, Any] | None = None,
     allow_imports: bool = True,
 ) -> Composition:
-    """Compose a run's config; `base` is the complete config of an earlier run, to start from instead of presets."""
+    """Compose a run's config; `base` is the complete config of an earlier run, to start from instead of presets.
+
+    `spec` is ENV:ALGO, or the name of an experiment, which is the same as the word `+experiment=name`.
+    """
+    if spec is not None and ":" not in spec and spec in groups.preset_names("experiment", file):
+        spec, words = None, [f"+experiment={spec}", *words]
     asked = _choose(overrides.parse(words), file)
     sources: list[SourceFile] = []
     try:

@@ -1,0 +1,48 @@
+"""`etude experiments`: whole experiments under a name of their own."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+
+def experiments(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
+    """List experiments, Etude's own and those of ./configs/experiment: `etude train NAME` trains one.
+
+    Parameters
+    ----------
+    as_json
+        Print JSON.
+    """
+    from etude.config.groups import preset_names
+
+    rows = [_described(name) for name in preset_names("experiment")]
+    if as_json:
+        print(json.dumps(rows))
+        return 0
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        said = row.get("problem") or f"{row['environment']}:{row['algorithm']}, {row['total_steps']:,} steps"
+        print(f"{row['name']:<{width}}  {said}  {row['file'] or ''}".rstrip())
+    return 0
+
+
+def _described(name: str) -> dict[str, Any]:
+    from etude.config.compose import compose
+    from etude.config.groups import own_preset
+    from etude.errors import EtudeError
+
+    own = own_preset("experiment", name)
+    row: dict[str, Any] = {"name": name, "file": None if own is None else str(own)}
+    try:
+        config = compose(name).config
+    except EtudeError as error:  # one that is wrong hides no other
+        return {**row, "problem": str(error).splitlines()[0]}
+    return {
+        **row,
+        "environment": config.environment.id,
+        "algorithm": config.algorithm.name,
+        "total_steps": config.training.total_steps,
+    }

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from torch import Generator, Tensor
 
 from etude.buffers.base import Batch, Buffer, bytes_of_space, bytes_per_transition, free_memory, in_bytes, say
 from etude.buffers.columns import leaves, map_columns, take
+from etude.buffers.frame_stacks import FrameStacks
 from etude.buffers.n_step import LookAhead
 from etude.buffers.ring import Ring
 from etude.buffers.ring_state import RingState
-from etude.config.constraints import NonNegativeInt, PositiveInt
+from etude.config.constraints import NonNegativeInt, PositiveInt, at_least
 from etude.config.schema import Config
 from etude.errors import UserError
 
@@ -43,6 +44,9 @@ class ReplayConfig:
     """If the capacity does not fit into free memory: shrink makes it fit and says so, strict is an error."""
     leave_out: tuple[str, ...] = ()
     """Columns that the learner does not need and that are not stored."""
+    frame_stack: Annotated[int, at_least(2)] | None = None
+    """Observations are stacks of so many frames along their first dimension, the newest last: keep one frame of each and put
+    stacks together when they are sampled. 4 takes a quarter of the memory."""
 
 
 class ReplayBuffer(Buffer):
@@ -62,6 +66,7 @@ class ReplayBuffer(Buffer):
         device: torch.device | str = "cpu",
         strict: bool = False,
         leave_out: tuple[str, ...] = (),
+        frame_stack: int | None = None,
     ) -> None:
         self._check(capacity, num_envs, min_size, name)
         needed = ("reward", "terminated") if n_step == 1 else ("reward", "terminated", "truncated", "is_first")
@@ -72,6 +77,10 @@ class ReplayBuffer(Buffer):
         self.min_size, self.n_step, self.gamma = min_size, n_step, gamma
         self.ring = Ring(capacity // num_envs, name, torch.device(device))
         self._asked_rows = self.ring.rows
+        if frame_stack is not None and type(self) is not ReplayBuffer:
+            raise UserError(f"buffers.{name}.frame_stack={frame_stack}: only with buffers.{name}.type=replay; set it to null")
+        self._stacks = None if frame_stack is None else FrameStacks(frame_stack, self.ring, name)
+        self._frames_of_stack = frame_stack or 1
         self._num_envs = num_envs
         self._look_ahead: LookAhead | None = None
         self._expected_bytes: int | None = None
@@ -105,6 +114,7 @@ class ReplayBuffer(Buffer):
             "device": config.experiment.device if options.device == "auto" else options.device,
             "strict": options.on_low_memory == "strict",
             "leave_out": options.leave_out,
+            "frame_stack": options.frame_stack,
         }
 
     @staticmethod
@@ -138,6 +148,10 @@ class ReplayBuffer(Buffer):
     def add(self, row: Mapping[str, Any]) -> None:
         """Copy one vector step (N, ...) in, over the oldest one if there is no room."""
         kept = {key: value for key, value in row.items() if key not in self.leave_out}
+        if self._stacks is not None:
+            if not self.ring.written:
+                self._stacks.note_start(kept)
+            kept = self._stacks.single(kept, row["is_first"])
         if not self.ring.columns:
             self._allocate(kept)
         self.ring.add(kept)
@@ -146,7 +160,7 @@ class ReplayBuffer(Buffer):
         """Look how much memory the task's transitions will take, so that what does not fit is known before the run begins."""
         observation, action = environment.single_observation_space, environment.single_action_space
         # Both ends of a transition, the action, the reward and three flags; what an algorithm adds is small.
-        self._expected_bytes = 2 * bytes_of_space(observation) + bytes_of_space(action) + 4 + 3
+        self._expected_bytes = 2 * bytes_of_space(observation) // self._frames_of_stack + bytes_of_space(action) + 4 + 3
         note = self._fit(self._expected_bytes, environment.num_envs)
         self._notes = [note] if note else []
 
@@ -218,7 +232,7 @@ class ReplayBuffer(Buffer):
         """Draw what `count` batches need, (count, n) each: the numbers that as many calls of `_random` would draw."""
         if generator.device.type == "cpu" and type(self)._random is ReplayBuffer._random and self.size:
             # On the CPU a stream gives number after number, however many are asked for at once. A GPU's does not.
-            return {"index": torch.randint(FAR_MORE_THAN_HELD, (count, n), generator=generator) % self.size}
+            return {"index": torch.randint(FAR_MORE_THAN_HELD, (count, n), generator=generator) % self._drawable}
         draws = [self._random(n, generator) for _ in range(count)]
         return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
 
@@ -230,20 +244,25 @@ class ReplayBuffer(Buffer):
         return {"index": drawn % self.size_on(generator.device)}
 
     def size_on(self, device: torch.device) -> Tensor | int:
-        """Return how many transitions are held as a number on a device, brought up to date: what is recorded there reads it."""
+        """Return how many transitions can be drawn, as an up-to-date number on a device: what is recorded there reads it."""
+        size = self._drawable
         if device.type == "cpu":
-            return self.size
+            return size
         if self._size_there is None:
             self._size_there, self._known_there = torch.zeros((), dtype=torch.int64, device=device), 0
-        if self._known_there != self.size:
-            self._size_there.fill_(self.size)
-            self._known_there = self.size
+        if self._known_there != size:
+            self._size_there.fill_(size)
+            self._known_there = size
         return self._size_there
+
+    @property
+    def _drawable(self) -> int:
+        return self.size if self._stacks is None else self.size - self._stacks.lost * self.ring.num_envs
 
     @property
     def is_recordable(self) -> bool:
         """Whether drawing batches is a function of tensors alone, which can be recorded once and repeated."""
-        return type(self) is ReplayBuffer and self.n_step == 1
+        return type(self) is ReplayBuffer and self.n_step == 1 and self._stacks is None
 
     def rows(self, count: int, n: int, generator: Generator, columns: Collection[str]) -> Batch:
         """Return the columns of `count` batches, (count, n, ...), and nothing that only the host knows: see `is_recordable`."""
@@ -253,7 +272,8 @@ class ReplayBuffer(Buffer):
 
     def _index(self, random: Mapping[str, Tensor]) -> Tensor:
         """Return which transitions were drawn: slot · N + environment. (..., n)"""
-        return random["index"].to(self.ring.device)
+        index = random["index"].to(self.ring.device)
+        return index if self._stacks is None else self._stacks.whole(index)
 
     def _batch(self, random: Mapping[str, Tensor], device: torch.device, columns: Collection[str] | None) -> Batch:
         """Return the transitions that were drawn, (n, ...) or (count, n, ...)."""
@@ -272,7 +292,7 @@ class ReplayBuffer(Buffer):
         return {}
 
     def _one_step(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
-        batch = take(stored, index)
+        batch = self._take(stored, index)
         ended = batch["terminated"] if "terminated" in batch else self.ring.flat["terminated"].index_select(0, index)
         batch["discount"] = ended.logical_not().to(self.ring.flat["reward"].dtype).mul_(self.gamma)
         return batch
@@ -282,15 +302,20 @@ class ReplayBuffer(Buffer):
             self._look_ahead = LookAhead(self.n_step, self.gamma, self.ring.num_envs, self.ring.device)
         outlook = self._look_ahead(self.ring.flat, index, self.ring.cursor)
         at_last = ("terminated", "truncated", "final_observation")
-        batch = take({key: value for key, value in stored.items() if key not in (*at_last, "reward")}, index)
-        batch |= take({key: value for key, value in stored.items() if key in at_last}, outlook.last)
+        batch = self._take({key: value for key, value in stored.items() if key not in (*at_last, "reward")}, index)
+        batch |= self._take({key: value for key, value in stored.items() if key in at_last}, outlook.last)
         return {**batch, "reward": outlook.reward, "discount": outlook.discount}
+
+    def _take(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
+        batch = take(stored, index)
+        return batch if self._stacks is None else self._stacks.join(batch, index)
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows held: those of whole segments to be written once, the newest with each checkpoint."""
-        return {"asked": self._asked_rows, **self._saver.state_dict()}
+        stacks = {} if self._stacks is None else {"stacks": self._stacks.state_dict()}
+        return {"asked": self._asked_rows, **stacks, **self._saver.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Hold the rows that were saved; the newest of them, if the capacity was lowered since."""
@@ -300,3 +325,5 @@ class ReplayBuffer(Buffer):
             ring.rows = state["rows"] if state["asked"] == self._asked_rows else self._asked_rows
             self._allocate(map_columns(state["tail"], lambda column: column.new_empty(column.shape[1:])))
         self._saver.load_state_dict(state)
+        if self._stacks is not None:
+            self._stacks.load_state_dict(state["stacks"])

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from etude.config.reference import between, setting_rows
+from etude.robots.drawing import View
 from etude.robots.terms.observations import OBSERVATIONS
 from etude.robots.terms.randomizations import RANDOMIZATIONS
 from etude.robots.terms.rewards import REWARDS
@@ -33,6 +34,8 @@ def render_reference() -> str:
     parts += ["", "| Option | Type | Default | Allowed | Meaning |", "|---|---|---|---|---|"]
     parts += setting_rows(RANDOMIZATIONS["floor_friction"].Options, "(all but push)")
     parts += setting_rows(RANDOMIZATIONS["push"].Options, "push")
+    parts += ["", "### Views", "", "| Option | Type | Default | Allowed | Meaning |", "|---|---|---|---|---|"]
+    parts += [row.replace("| `view.", "| `", 1) for row in setting_rows(View, "view")]
     return "\n".join(parts)
 
 

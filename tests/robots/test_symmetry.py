@@ -13,9 +13,10 @@ from etude.environments.mirror import Mirror, Swap
 from etude.errors import UserError
 from etude.robots.environment import RobotVector
 from etude.robots.symmetry import body_symmetry, mirrored_name
-from etude.robots.terms.mirrors import MIRRORS
+from etude.robots.terms.mirrors import MIRRORS, RANDOMIZED
 from etude.robots.terms.observations import OBSERVATIONS, _scan_grid
-from tests.robots.robots import actions, robots
+from etude.robots.terms.randomizations import RANDOMIZATIONS
+from tests.robots.robots import actions, rest, robots
 
 EVERY_TERM: dict[str, Any] = {name: {} for name in sorted(OBSERVATIONS.terms)}
 
@@ -68,6 +69,23 @@ def test_every_term_knows_how_it_looks_in_a_mirror_and_twice_is_itself() -> None
         mirror, (group,) = environment.mirror(), environment.groups.values()
         values = torch.randn(5, group.size)
         assert torch.equal(mirror.observe(mirror.observe(values)), values), term  # type: ignore[arg-type] # tensors
+
+
+@pytest.mark.parametrize("name", sorted({*RANDOMIZATIONS} - {"feet_friction"}))  # our robots' feet leave it to the ground
+def test_what_a_randomisation_drew_is_seen_whole_and_mirrored(name: str) -> None:
+    """In training, where it was drawn, and in evaluations, where nothing was."""
+    options = {} if name == "push" else {"range": [0.5, 1.0]}
+    seen = {"observations": {"actor": {"randomized": {"name": name}}}, "randomization": {name: options}}
+    drawn, nothing = robots(2, training=True, **seen), robots(2, **seen)
+    assert set(RANDOMIZED) == set(RANDOMIZATIONS)
+    assert drawn.groups["actor"].size == nothing.groups["actor"].size == len(drawn.mirror().observation[""].index)
+    assert float(rest(drawn, 1).observation.abs().max()) > 0  # type: ignore[union-attr] # a tensor
+    assert float(rest(nothing, 1).observation.abs().max()) == 0  # type: ignore[union-attr]
+
+
+def test_an_unknown_randomisation_can_not_be_seen() -> None:
+    with pytest.raises(UserError, match=r"randomized.name=floor_frictoin: unknown .* did you mean 'floor_friction'"):
+        robots(1, observations={"actor": {"randomized": {"name": "floor_frictoin"}}})
 
 
 def test_what_is_no_mirror_is_refused() -> None:

@@ -77,7 +77,7 @@ def _bodies(body: BodySymmetry, size: int, options: Mapping[str, Any]) -> Places
     return list(body.bodies), [1.0] * size
 
 
-_RANDOMIZED: dict[str, Rule] = {
+RANDOMIZED: dict[str, Rule] = {
     "floor_friction": _same, "feet_friction": _same, "restitution": _same, "base_mass": _same, "push": _same,
     "base_com": signs(*POLAR), "link_mass": _bodies, "motor_offset": _joints,
     **dict.fromkeys(("stiffness", "damping", "torque", "joint_friction", "joint_damping", "armature"), _sizes_of_joints),
@@ -85,8 +85,7 @@ _RANDOMIZED: dict[str, Rule] = {
 
 
 def _randomized(body: BodySymmetry, size: int, options: Mapping[str, Any]) -> Places:
-    rule = _RANDOMIZED.get(options.get("name", "floor_friction"), _same)
-    return _same(body, size, options) if size == 1 else rule(body, size, options)
+    return RANDOMIZED[options.get("name", "floor_friction")](body, size, options)
 
 
 MIRRORS: dict[str, Rule] = {

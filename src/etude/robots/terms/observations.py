@@ -7,8 +7,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from etude.errors import UserError, did_you_mean
 from etude.robots.rotations import euler_of, from_yaw, rotate
 from etude.robots.state import State
+from etude.robots.terms.randomizations import RANDOMIZATIONS
 from etude.robots.terms.table import Table
 
 OBSERVATIONS = Table("observation term")
@@ -180,5 +182,10 @@ def last_push(state: State) -> Tensor:
 @OBSERVATIONS.add
 def randomized(state: State, name: str = "floor_friction") -> Tensor:
     """What a randomisation drew for this robot, by its name"""
+    if name not in RANDOMIZATIONS:
+        near = did_you_mean(name, RANDOMIZATIONS) or f" (there are {', '.join(sorted(RANDOMIZATIONS))})"
+        raise UserError(f"environment.robot.observations: randomized.name={name}: unknown randomisation{near}")
     value = state.drawn.get(name)
-    return torch.zeros(state.count, 1, device=state.device) if value is None else value.float().view(state.count, -1)
+    if value is None:  # before the first draw, and where nothing is drawn: of the same size all the same
+        return torch.zeros(state.count, RANDOMIZATIONS[name].width(state.scene), device=state.device)
+    return value.float().view(state.count, -1)

@@ -12,7 +12,7 @@ from etude.config.constraints import NonNegativeFloat
 from etude.config.robots import Range
 from etude.config.validate import Validator
 from etude.errors import UserError, did_you_mean
-from etude.robots.scene import FLOOR
+from etude.robots.scene import FLOOR, Scene
 from etude.robots.simulation import Simulation
 from etude.robots.state import State
 from etude.robots.terms.table import options_of
@@ -64,12 +64,13 @@ class Randomization:
 
     def reset(self, which: Tensor) -> None:
         """Draw for the robots `which`, (N,) bool."""
-        drawn = self.draw(self.width())
+        drawn = self.draw(self.width(self.simulation.scene))
         value = self.state.drawn.setdefault(self.name, drawn)
         value.copy_(torch.where(which[:, None], drawn, value))
         self.apply(value)
 
-    def width(self) -> int:
+    @classmethod
+    def width(cls, scene: Scene) -> int:
         """How many numbers each robot has."""
         return 1
 
@@ -172,17 +173,19 @@ class BaseMass(_Masses):
 class LinkMass(_Masses):
     """Factor of the mass of every other body"""
 
-    def _links(self) -> list[int]:
-        model = self.simulation.scene.model
-        return [i for i in range(1, model.nbody) if i != self.simulation.scene.base_body and model.body_mass[i] > 0]
+    @staticmethod
+    def _links(scene: Scene) -> list[int]:
+        model = scene.model
+        return [i for i in range(1, model.nbody) if i != scene.base_body and model.body_mass[i] > 0]
 
-    def width(self) -> int:
+    @classmethod
+    def width(cls, scene: Scene) -> int:
         """One for each body."""
-        return len(self._links())
+        return len(cls._links(scene))
 
     def apply(self, value: Tensor) -> None:
         """Multiply."""
-        self.scale(self._links(), value)
+        self.scale(self._links(self.simulation.scene), value)
 
 
 @offer
@@ -192,7 +195,8 @@ class BaseCom(_Fields):
     at_reset = False
     fields = ("body_ipos",)
 
-    def width(self) -> int:
+    @classmethod
+    def width(cls, scene: Scene) -> int:
         """Three axes."""
         return 3
 
@@ -204,9 +208,10 @@ class BaseCom(_Fields):
 
 
 class _PerJoint(_Fields):
-    def width(self) -> int:
+    @classmethod
+    def width(cls, scene: Scene) -> int:
         """One for each joint."""
-        return len(self.simulation.scene.joints)
+        return len(scene.joints)
 
 
 class _Gains(_PerJoint):
@@ -254,9 +259,10 @@ class Torque(_Gains):
 class MotorOffset(Randomization):
     """Radians by which each motor's idea of its position is off"""
 
-    def width(self) -> int:
+    @classmethod
+    def width(cls, scene: Scene) -> int:
         """One for each joint."""
-        return len(self.simulation.scene.joints)
+        return len(scene.joints)
 
 
 @offer

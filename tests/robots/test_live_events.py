@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import termios
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from etude.cli import run as command
 from etude.errors import MissingPackageError, UserError
 from etude.robots import live_events
 from etude.robots.driving import Press, Stick
 from etude.robots.live_events import Joystick, TerminalKeys, keys_of
+from etude.runs.run import Run
 
 
 def test_a_terminal_gives_keys_at_once_and_is_as_before_afterwards() -> None:
@@ -111,3 +115,28 @@ def test_without_pygame_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(live_events.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match="need pygame: pip install pygame-ce"):
         Joystick()
+
+
+def test_where_there_is_a_display_a_window_opens_and_shows_every_step(
+    trained: Run, tmp_path: Path, pygame: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from etude.robots.window import RobotWindow
+
+    shown: list[str] = []
+    show = RobotWindow.show
+
+    def counted(self: RobotWindow, picture: np.ndarray, text: str) -> None:
+        shown.append(text)
+        show(self, picture, text)
+
+    monkeypatch.setattr(RobotWindow, "show", counted)
+    monkeypatch.setenv("DISPLAY", ":99")
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    events = tmp_path / "events.yaml"
+    events.write_text("[{time: 0.04, command: [0.5, 0, 0]}, {time: 0.1, key: x}]")
+    words = ["--events", str(events), "--render-options", '{"width": 96, "height": 64}', "--json"]
+    assert command(["play", str(trained.path), *words]) == 0
+    assert len(shown) == 5
+    assert "of +0.50" in shown[-1]
+    assert not pygame.display.get_init()
+    assert len(json.loads(capsys.readouterr().out)["driven"]) == 2

@@ -113,3 +113,11 @@ def test_levels_are_told_and_are_part_of_the_robots_state() -> None:
         assert torch.equal(one.info["command_level"], two.info["command_level"])
     whole.reset(range(8))
     assert whole.commands.level.tolist() == [0] * 8
+
+
+def test_a_run_that_had_no_levels_can_go_on_with_some() -> None:
+    plain, grown = robots(4, training=True), robots(4, training=True, commands=CommandConfig(levels=3))
+    grown.commands.level.fill_(0)
+    grown.load_state_dict(plain.state_dict())
+    assert grown.commands.level.tolist() == [0, 0, 0, 0]
+    rest(grown, 3)

@@ -130,9 +130,10 @@ class Commands:
         return {name: tensor.clone() for name, tensor in self._levels().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state."""
+        """Continue from a saved state; one of a run that had no levels begins on the lowest."""
         for name, tensor in self._levels().items():
-            tensor.copy_(state[name])
+            if name in state:
+                tensor.copy_(state[name])
 
     def _levels(self) -> dict[str, Tensor]:
         everything = {"level": self.level, "followed": self._followed, "asked_steps": self._asked_steps}

@@ -143,6 +143,9 @@ def build_workflow(
         def build(*purpose: object, role: str = role, options: Any = options, gain: float = gain) -> nn.Module:
             seed = derive_seed(config.experiment.seed, "init", role, *purpose)
             space = inputs.get(role, observation_space)
+            if getattr(networks.resolve(options.type), "is_head", False):
+                trunk = _trunk(role, options.of, parts, workflow_class, config)
+                return build_network(options, trunk, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
             group = group_of(role, space)
             seen = space if group is None else group
             network = build_network(options, seen, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
@@ -171,6 +174,15 @@ def build_workflow(
         )
     )
     return workflow
+
+
+def _trunk(role: str, of: str, parts: Mapping[str, Any], workflow_class: type[Workflow], config: Config) -> Any:
+    """Return the network that a head stands on."""
+    if not workflow_class.supports_heads:
+        raise UserError(f"network.{role}.type=head: {config.algorithm.name} trains its networks apart; choose another type")
+    if of not in parts:
+        raise UserError(f"network.{role}.of={of}: there is no such network before it (there are: {', '.join(parts) or 'none'})")
+    return parts[of]
 
 
 def build_policy(config: Config, state: dict[str, Any], environment: VectorEnvironment) -> Policy:

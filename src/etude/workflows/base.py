@@ -128,6 +128,8 @@ class Workflow(ABC):
     default_num_envs: ClassVar[int | None] = None
     """How many copies of an environment it learns from unless the user or a preset says otherwise."""
 
+    supports_heads: ClassVar[bool] = False
+    """Whether one of its networks may be a head on another's features."""
     supports_memory: ClassVar[bool] = False
     """Whether its networks may have memory: it carries their state while acting and learns from sequences."""
 

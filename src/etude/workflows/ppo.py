@@ -146,6 +146,7 @@ class PPO(Workflow):
     actor: nn.Module
     critic: nn.Module
     needs: ClassVar = {"actor": ("forward",), "critic": ("forward",)}
+    supports_heads: ClassVar[bool] = True
     supports_memory: ClassVar[bool] = True
 
     @classmethod

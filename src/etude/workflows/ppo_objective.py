@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from etude.buffers.base import Batch
 from etude.components.networks.encoder import ACTION_MASK
+from etude.components.networks.head import Head, outputs_of_both
 from etude.components.rollout_preparation import standardize
 from etude.components.symmetry import mirror_error, with_images
 from etude.environments.mirror import Mirror
@@ -42,6 +43,14 @@ class Objective(nn.Module):
             return batch
         return {**batch, "advantages": standardize(batch["advantages"])}
 
+    def _outputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return what actor and critic say; where the critic is a head on the actor, what they share is computed once."""
+        if isinstance(self.critic, Head):
+            outputs, values = outputs_of_both(self.actor, self.critic, batch["observation"])
+        else:
+            outputs, values = self._evaluate(self.actor, batch, "actor"), self._evaluate(self.critic, batch, "critic")
+        return outputs, values.squeeze(-1)
+
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss and what to log of it."""
         settings, clip, mirror = self.settings, self.hyper["clip_range"], self._mirror
@@ -49,14 +58,14 @@ class Objective(nn.Module):
         if mirror is not None and settings.symmetry == "augment":
             batch = with_images(batch, mirror)
         mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
-        distribution = self.head(self._evaluate(self.actor, batch, "actor"), mask)
+        outputs, values = self._outputs(batch)
+        distribution = self.head(outputs, mask)
         advantages = batch["advantages"]
 
         log_ratio = distribution.log_prob(batch["sample"]) - batch["log_prob"]
         ratio = log_ratio.exp()
         policy_loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
 
-        values = self._evaluate(self.critic, batch, "critic").squeeze(-1)
         errors = (values - batch["returns"]).square()
         if settings.clip_value_loss is not None:
             near = batch["values"] + (values - batch["values"]).clamp(-settings.clip_value_loss, settings.clip_value_loss)

@@ -62,3 +62,12 @@ class CNN(nn.Module):
     def forward(self, observation: Observation) -> Tensor:
         """(N, ...) → (N, output_size)"""
         return self.layers(self.encoder(observation))
+
+    @property
+    def feature_size(self) -> int:
+        """How many numbers go into the last layer."""
+        return self.layers[-1].in_features  # type: ignore[return-value] # a linear layer's
+
+    def features(self, observation: Observation) -> Tensor:
+        """What goes into the last layer, for heads on this network: (N, ...) → (N, feature_size)"""
+        return self.layers[:-1](self.encoder(observation))

@@ -61,6 +61,15 @@ class MLP(nn.Module):
         """(N, ...) → (N, output_size)"""
         return self.layers(self.encoder(observation))
 
+    @property
+    def feature_size(self) -> int:
+        """How many numbers go into the last layer."""
+        return self.layers[-1].in_features  # type: ignore[return-value] # a linear layer's
+
+    def features(self, observation: Observation) -> Tensor:
+        """What goes into the last layer, for heads on this network: (N, ...) → (N, feature_size)"""
+        return self.layers[:-1](self.encoder(observation))
+
 
 def _image_in_a_dict(key: str, space: gymnasium.Space[Any]) -> ConvEncoderConfig | None:
     return ConvEncoderConfig() if key and suits_convolution(space) else None

@@ -14,7 +14,7 @@ import torch
 from etude.compute.random_streams import derive_seed
 from etude.environments.make import make_environment
 from etude.environments.rendering import Camera, frames_per_second, prepare_drawing
-from etude.environments.vector import VectorEnvironment
+from etude.environments.vector import VectorEnvironment, map_observation
 from etude.errors import EtudeError, UserError
 from etude.robots.environment import RobotVector
 from etude.robots.trial import Script, TrialResult, run_trial
@@ -62,7 +62,12 @@ def run_trials(
         if videos is not None:
             prepare_drawing(config.environment.id)
         policy = stored.build(environment)
-        generator = torch.Generator(config.experiment.device)
+        device = torch.device(config.experiment.device)
+        generator = torch.Generator(device)
+
+        def there(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.to(device)
+
         results = []
         for script in scripts:
             state = policy.initial_state(robots)
@@ -70,8 +75,9 @@ def run_trials(
             def act(observation: Any, is_first: torch.Tensor) -> torch.Tensor:
                 nonlocal state
                 with torch.no_grad():
-                    action, state, _ = policy.act(observation, state, is_first, mode="mode", generator=generator)
-                return action
+                    seen, first = map_observation(there, observation), there(is_first)
+                    action, state, _ = policy.act(seen, state, first, mode="mode", generator=generator)
+                return action.to(base.device)
 
             start = derive_seed(config.experiment.seed, TRIAL_SEEDS, seed, script.name)
             with _recording(videos, script, environment) as look:

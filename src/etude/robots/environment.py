@@ -26,6 +26,7 @@ from etude.robots.scene import build_scene
 from etude.robots.simulators import choose_simulator, simulate
 from etude.robots.state import Memory, State
 from etude.robots.symmetry import mirror_of
+from etude.robots.terms.bodies import bodies_of, patterns_of
 from etude.robots.terms.randomizations import build_randomizations
 from etude.robots.terms.rewards import REWARDS
 from etude.robots.terms.table import options_of
@@ -61,7 +62,7 @@ class RobotVector(VectorEnvironment):
         task = self.task = config.robot
         self.num_envs, self.training = num_envs, training
         self.description = load_robot(task.model)
-        patterns = [pattern for section in (task.rewards, task.terminations) for pattern in _bodies_of(section)]
+        patterns = [pattern for section in (task.rewards, task.terminations) for pattern in bodies_of(section)]
         kind, self.device = choose_simulator(task.simulator, device, training=training)
         self.terrain = None if task.terrain.type == "flat" else Terrain(task.terrain, self.device)
         self.scene = build_scene(task, self.description, patterns, self.terrain)
@@ -141,7 +142,7 @@ class RobotVector(VectorEnvironment):
         resolved = options_of(options, f"environment.robot.{where}")
         if "bodies" in resolved:
             names, path = self.scene.contact_bodies, f"environment.robot.{where}.bodies"
-            found = dict.fromkeys(name for pattern in _patterns(resolved) for name in matches(pattern, names, path))
+            found = dict.fromkeys(name for pattern in patterns_of(resolved) for name in matches(pattern, names, path))
             resolved["bodies"] = tuple(found)
         return resolved
 
@@ -392,17 +393,3 @@ class RobotVector(VectorEnvironment):
         self.commands.load_state_dict(state.get("commands", {}))
         self.generator.set_state(state["generator"])
         self.state.refresh()
-
-
-def _bodies_of(section: dict[str, Any]) -> list[str]:
-    """The bodies whose contacts the terms of a section read."""
-    return [pattern for entry in section.values() if isinstance(entry, dict) for pattern in _patterns(entry)]
-
-
-def _patterns(options: dict[str, Any]) -> list[str]:
-    """One name, or a list of them."""
-    bodies = options.get("bodies", [])
-    listed = [bodies] if isinstance(bodies, str) else bodies
-    if not isinstance(listed, list | tuple) or not all(isinstance(name, str) for name in listed):
-        raise UserError(f"bodies={bodies}: must be the name of a body, or a list of names")
-    return list(listed)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 import gymnasium
-from torch import Generator, Tensor, nn
+from torch import Generator
 
 from etude.components.networks.conv_encoder import ConvEncoderConfig, is_image
+from etude.components.networks.feed_forward import FeedForward
 from etude.components.networks.keyed_encoder import make_encoder
-from etude.components.networks.layers import hidden_layers, linear
+from etude.components.networks.layers import output_layers
 from etude.config.constraints import Component, PositiveInt
 from etude.environments.spaces import leaf_spaces
-from etude.environments.vector import Observation
 from etude.errors import UserError
 
 
@@ -30,7 +30,7 @@ class CNNConfig(ConvEncoderConfig):
     the values as they are (all else)."""
 
 
-class CNN(nn.Module):
+class CNN(FeedForward):
     """An observation with images through convolutions and fully connected layers to `output_size` numbers."""
 
     Config = CNNConfig
@@ -55,19 +55,6 @@ class CNN(nn.Module):
             return convolutions if is_image(space) and (not key or len(space.shape or ()) > 2) else None
 
         self.encoder = make_encoder(observation_space, config.encoders, default, generator)
-        sizes = [self.encoder.size, *config.hidden_dims]
-        layers = hidden_layers(sizes, config.activation, generator)
-        self.layers = nn.Sequential(*layers, linear(sizes[-1], output_size, output_gain, generator))
-
-    def forward(self, observation: Observation) -> Tensor:
-        """(N, ...) → (N, output_size)"""
-        return self.layers(self.encoder(observation))
-
-    @property
-    def feature_size(self) -> int:
-        """How many numbers go into the last layer."""
-        return self.layers[-1].in_features  # type: ignore[return-value] # a linear layer's
-
-    def features(self, observation: Observation) -> Tensor:
-        """What goes into the last layer, for heads on this network: (N, ...) → (N, feature_size)"""
-        return self.layers[:-1](self.encoder(observation))
+        self.layers = output_layers(
+            [self.encoder.size, *config.hidden_dims], config.activation, output_size, output_gain, generator
+        )

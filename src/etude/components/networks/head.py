@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Generator, Tensor, nn
 
-from etude.components.networks.layers import Activation, hidden_layers, linear
+from etude.components.networks.layers import Activation, output_layers
 from etude.config.constraints import PositiveInt
 from etude.environments.vector import Observation
 from etude.errors import UserError
@@ -41,8 +41,7 @@ class Head(nn.Module):
             raise UserError(f"a head stands on a cnn or an mlp, and the {config.of} is a {type(trunk).__name__.lower()}")
         self._trunk: tuple[Any, ...] = (trunk,)  # in a tuple, so that its weights are not counted as this network's too
         sizes = [trunk.feature_size, *config.hidden_dims]  # type: ignore[list-item] # an int, which nn.Module's types don't tell
-        layers = hidden_layers(sizes, config.activation, generator)  # type: ignore[arg-type] # as above
-        self.layers = nn.Sequential(*layers, linear(sizes[-1], output_size, output_gain, generator))  # type: ignore[arg-type] # as above
+        self.layers = output_layers(sizes, config.activation, output_size, output_gain, generator)  # type: ignore[arg-type] # as above
 
     def forward(self, observation: Observation) -> Tensor:
         """(N, ...) → (N, output_size)"""

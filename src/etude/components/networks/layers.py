@@ -44,6 +44,11 @@ def hidden_layers(sizes: Sequence[int], activation: str, generator: Generator) -
     return layers
 
 
+def output_layers(sizes: Sequence[int], activation: str, outputs: int, gain: float, generator: Generator) -> nn.Sequential:
+    """Return hidden layers and a last one with this gain."""
+    return nn.Sequential(*hidden_layers(sizes, activation, generator), linear(sizes[-1], outputs, gain, generator))
+
+
 def _orthogonal(layer: Layer, gain: float, generator: Generator) -> Layer:
     nn.init.orthogonal_(layer.weight, gain, generator=generator)
     if layer.bias is not None:

@@ -13,10 +13,10 @@ from torch import Generator, Tensor, nn
 
 from etude.components.networks.conv_encoder import ConvEncoderConfig, suits_convolution
 from etude.components.networks.encoder import FlatEncoder
+from etude.components.networks.feed_forward import FeedForward
 from etude.components.networks.keyed_encoder import make_encoder
-from etude.components.networks.layers import ACTIVATIONS, Activation, hidden_layers, linear
+from etude.components.networks.layers import ACTIVATIONS, Activation, output_layers
 from etude.config.constraints import Component, PositiveInt
-from etude.environments.vector import Observation
 
 __all__ = ["ACTIVATIONS", "MLP", "Activation", "HostMLP", "MLPConfig"]
 
@@ -36,7 +36,7 @@ class MLPConfig:
     single observation has the key `observation`. Default: cnn for images in a Dict, flat for all else."""
 
 
-class MLP(nn.Module):
+class MLP(FeedForward):
     """An observation through fully connected layers to `output_size` numbers."""
 
     Config = MLPConfig
@@ -53,22 +53,9 @@ class MLP(nn.Module):
         super().__init__()
         self.activation = config.activation
         self.encoder = make_encoder(observation_space, config.encoders, _image_in_a_dict, generator)
-        sizes = [self.encoder.size, *config.hidden_dims]
-        layers = hidden_layers(sizes, config.activation, generator)
-        self.layers = nn.Sequential(*layers, linear(sizes[-1], output_size, output_gain, generator))
-
-    def forward(self, observation: Observation) -> Tensor:
-        """(N, ...) → (N, output_size)"""
-        return self.layers(self.encoder(observation))
-
-    @property
-    def feature_size(self) -> int:
-        """How many numbers go into the last layer."""
-        return self.layers[-1].in_features  # type: ignore[return-value] # a linear layer's
-
-    def features(self, observation: Observation) -> Tensor:
-        """What goes into the last layer, for heads on this network: (N, ...) → (N, feature_size)"""
-        return self.layers[:-1](self.encoder(observation))
+        self.layers = output_layers(
+            [self.encoder.size, *config.hidden_dims], config.activation, output_size, output_gain, generator
+        )
 
 
 def _image_in_a_dict(key: str, space: gymnasium.Space[Any]) -> ConvEncoderConfig | None:
@@ -93,7 +80,7 @@ class HostMLP:
         vector = isinstance(observation_space, gymnasium.spaces.Box) and len(observation_space.shape) == 1
         if (
             not vector
-            or observation_space.dtype.kind != "f"
+            or not np.issubdtype(np.dtype(observation_space.dtype), np.floating)
             or type(network) is not MLP
             or network.activation not in _HOST_ACTIVATIONS
         ):

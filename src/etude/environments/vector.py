@@ -43,8 +43,6 @@ class VectorEnvironment(ABC):
     device: torch.device
     snapshot: Snapshot = "restart"
     """exact: state and randomness are captured; replay: rebuilt from actions; restart: new episodes after a resume."""
-    capturable: bool = False
-    """Whether a step can be recorded into a CUDA graph."""
     action_repeat: int = 1
     """Environment steps per decision (a wrapper's frame skip); a simulator's own substeps never count."""
     render_fps: float | None = None

@@ -18,11 +18,11 @@ from etude.robots.scene import Scene
 from etude.robots.simulation import Simulation
 
 try:
-    import warp as wp
+    import warp as wp  # type: ignore[import-not-found] # an extra
 
     wp.config.log_level = wp.LOG_WARNING  # it would announce every kernel that it loads
     wp.init()
-    import mujoco_warp as mjw
+    import mujoco_warp as mjw  # type: ignore[import-not-found] # an extra
 except ImportError:
     raise MissingPackageError(
         "robots on a GPU need MuJoCo Warp: pip install 'etude[gpu]', or environment.robot.simulator=cpu"

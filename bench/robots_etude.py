@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from robots_clock import Clock, summary
+from robots_clock import Clock, summary, versions_of
 from robots_go1 import DATA, find_model, write_robot
 
 TASKS = {
@@ -75,7 +75,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "last_row": {
             key: last[key] for key in ("env_steps", "updates", "collect/return_mean", "collect/length_mean") if key in last
         },
-        "versions": _versions(),
+        "versions": versions_of("etude", "mujoco", "mujoco-warp", "warp-lang", "torch"),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
     }
 
@@ -106,18 +106,6 @@ def _waiting_clock(device: str) -> Any:
         return time.perf_counter()
 
     return now
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {}
-    for name in ("etude", "mujoco", "mujoco-warp", "warp-lang", "torch"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _parser() -> argparse.ArgumentParser:

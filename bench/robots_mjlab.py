@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from robots_clock import Clock, summary
+from robots_clock import Clock, summary, versions_of
 
 TASK = "Mjlab-Velocity-Flat-Unitree-Go1"
 ONLY_FOR_LOOKING = (
@@ -69,7 +69,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "side": "mjlab",
         "robots": options.num_envs,
         **summary(clock.marks, options.warm_up, steps),
-        "versions": _versions(),
+        "versions": versions_of("mjlab", "rsl-rl-lib", "mujoco", "mujoco-warp", "warp-lang", "torch"),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
     }
 
@@ -115,18 +115,6 @@ class _Anything(ABCMeta):  # mixed in with abstract classes
 class _Nothing(ModuleType):
     def __getattr__(self, name: str) -> Any:
         return _anything(name)
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {}
-    for name in ("mjlab", "rsl-rl-lib", "mujoco", "mujoco-warp", "warp-lang", "torch"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _parser() -> argparse.ArgumentParser:

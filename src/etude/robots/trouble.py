@@ -29,6 +29,8 @@ class Trouble:
 
     def note(self, unstable: Tensor, unsound: Tensor, values: Tensor, state: State) -> None:
         """Note the first robot that is `unstable` (N,), or else has an `unsound` reward (N,) of terms (K, N)."""
+        if self._kind.device.type == "cpu" and not bool((unstable | unsound).any()):
+            return  # where asking costs nothing, there is nothing to look up
         memory = state.memory
         score = unstable.to(torch.int32) * 2 + unsound.to(torch.int32)
         worst, robot = score.max(0)

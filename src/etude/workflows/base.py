@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from etude.components.optimizers import load_optimizer_state, optimizer_state
 from etude.compute.accelerate import Mode as ExecutionMode
+from etude.compute.captured import Captured
 from etude.config.constraints import PositiveInt
 from etude.config.phases import PhaseType
 from etude.config.schedules import Schedule
@@ -33,6 +34,10 @@ State = Any
 """What an actor carries from step to step: a recurrent state, a plan. None if nothing."""
 Mode = Literal["explore", "sample", "mode"]
 """explore: as training data is gathered; sample: from the policy as it is; mode: its most likely action."""
+
+
+NOT_READ = torch.empty(0)
+"""In the place of what says where episodes begin, for policies that carry nothing from step to step."""
 
 
 class ActResult(NamedTuple):
@@ -241,6 +246,12 @@ class Workflow(ABC):
         from etude.workflows.policy import WorkflowPolicy
 
         return WorkflowPolicy(self)
+
+    def recorded(self, explore: Callable[[Observation], ActResult]) -> Callable[[Observation], ActResult] | None:
+        """Return a way to explore that is recorded, where updates are too; None elsewhere. It draws from `action` alone."""
+        if self.context.mode != "graph":
+            return None
+        return Captured(explore, generators=[self.context.streams["action"]])
 
     # ---- support for hooks ------------------------------------------------------------------------------------------------
 

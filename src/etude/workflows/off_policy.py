@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -18,7 +18,6 @@ from etude.buffers.columns import map_columns
 from etude.buffers.replay import ReplayBuffer
 from etude.components.critics import space_with_action
 from etude.components.update_step import PER_ROW, UpdateStep
-from etude.compute.captured import Captured
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -32,11 +31,9 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import Observation
-from etude.workflows.base import ActResult, HookResult, Phase, Workflow
+from etude.workflows.base import HookResult, Phase, Workflow
 from etude.workflows.metrics import Metrics
 
-NOT_READ = torch.empty(0)
-"""In the place of what says where episodes begin, for policies that carry nothing from step to step."""
 SAMPLED_AT_ONCE = 2**21
 """Bytes of transitions gathered together for the updates of one call: as many as stay in the processor's cache."""
 
@@ -155,12 +152,6 @@ class OffPolicy(Workflow):
         streams, batch_size = self.context.streams, self.context.config.algorithm.batch_size
         batch = buffer.rows(steps, batch_size, streams["buffer"], self.columns)
         return {key: batch[key] for key in self.columns} | self.noise(steps, streams["noise"]), None
-
-    def recorded(self, explore: Callable[[Observation], ActResult]) -> Callable[[Observation], ActResult] | None:
-        """Return a way to explore that is recorded, where updates are too; None elsewhere. It draws from `action` alone."""
-        if self.context.mode != "graph":
-            return None
-        return Captured(explore, generators=[self.context.streams["action"]])
 
     def _batches(self, buffer: ReplayBuffer, calls: Sequence[int]) -> Iterator[tuple[int, Batch]]:
         """Yield the steps and the batches (steps, B, ...) of each call, sampled for many calls at once where they are small."""

@@ -28,7 +28,6 @@ from etude.components.networks.memory import has_memory
 from etude.components.optimizers import build_optimizer
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.components.symmetry import find_mirror
-from etude.compute.captured import Captured
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -43,7 +42,7 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import Observation
-from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
+from etude.workflows.base import NOT_READ, ActResult, Context, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 from etude.workflows.policy import ActorPolicy, Policy
 from etude.workflows.ppo_memory import (
@@ -58,8 +57,6 @@ from etude.workflows.ppo_memory import (
 from etude.workflows.ppo_objective import Objective
 
 ADAPTIVE_RATE_RANGE = (1e-5, 1e-2)
-_NOT_READ = torch.empty(0)
-"""Whether an episode begins: for actors with memory alone."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +209,7 @@ class PPO(Workflow):
         hyper = {name: self.scheduled(name) for name in ("clip_range", "value_coef", "entropy_coef")}
         roles = {"actor": self.actor, "critic": self.critic}
         self._memory = RolloutMemory(roles, context.num_envs) if any(map(has_memory, roles.values())) else None
-        self._explore = self._recorded_exploring() if context.mode == "graph" and self._memory is None else None
+        self._explore = self.recorded(self._explore_anew) if self._memory is None else None
         evaluate = outputs_of_rows if self._memory is None else outputs_of_sequences
         self._step = GradientStep(
             Objective(self.actor, self.critic, self.head, settings, hyper, evaluate, self._mirror),
@@ -225,13 +222,8 @@ class PPO(Workflow):
             mode=context.mode if self._memory is None else "eager",
         )
 
-    def _recorded_exploring(self) -> Captured:
-        generator = self.context.streams["action"]
-
-        def explore(observation: Observation) -> ActResult:
-            return self._policy.act(observation, None, _NOT_READ, mode="explore", generator=generator)
-
-        return Captured(explore, generators=[generator])
+    def _explore_anew(self, observation: Observation) -> ActResult:
+        return self._policy.act(observation, None, NOT_READ, mode="explore", generator=self.context.streams["action"])
 
     def initial_state(self, n: int) -> State:
         """Return the actor's memory at the start of n episodes."""

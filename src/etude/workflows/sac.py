@@ -30,8 +30,8 @@ from etude.config.constraints import PositiveFloat, PositiveInt, PositiveSchedul
 from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
-from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.off_policy import NOT_READ, OffPolicyConfig, WithCritics, uniform_actions
+from etude.workflows.base import NOT_READ, ActResult, Context, Mode, State
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, uniform_actions
 from etude.workflows.policy import ActorPolicy, Policy
 
 

@@ -14,7 +14,7 @@ from etude.components.critics import Ensemble
 from etude.components.networks.build import build_network
 from etude.components.networks.groups import group_of, reads_group
 from etude.components.networks.memory import has_memory
-from etude.compute.accelerate import Mode, choose_mode
+from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_recorded
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
 from etude.config.phases import PhaseSpec, parse_phases, phase_problems
@@ -49,7 +49,7 @@ def resolve(config: Config) -> Config:
     experiment, evaluation, checkpoint = config.experiment, config.evaluation, config.checkpoint
     workflow = _workflow_class(config)
     device = pick_device(experiment.device)
-    compiling = "off" if choose_mode(experiment.compile, device, workflow.gradient_steps(config)) == "eager" else "on"
+    compiling = SETTINGS[choose_mode(experiment.compile, device, workflow.gradient_steps(config))]
     if evaluation.mode == "auto":
         evaluation = replace(evaluation, mode=workflow.evaluation_mode)
     return replace(
@@ -90,7 +90,7 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
     seed_global_generators(experiment.seed)
     workflow_class = _workflow_class(config)
     phases = _phases(config, workflow_class)
-    captures = execution_mode(config) == "graph"
+    captures = is_recorded(execution_mode(config))
     environment = environment or make_environment(config.environment, training=True, device=device, capture=captures)
     streams = RandomStreams(experiment.seed, device)
     collector = Collector(environment, streams, device)

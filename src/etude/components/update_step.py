@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from etude.buffers.rollout import take
 from etude.components.adam import adam_, adam_scalars, adam_state, is_adam
 from etude.components.optimizers import clipped_step, gradient_norms, or_non_finite
-from etude.compute.accelerate import Mode, compile_apart
+from etude.compute.accelerate import Mode, compile_apart, is_recorded
 
 Metrics = Mapping[str, Tensor]
 Pattern = tuple[tuple[bool, ...], ...]
@@ -98,13 +98,12 @@ class UpdateStep:
         compilable = all(is_adam(stage.optimizer) for stage in self.stages)
         # Optimisers without tensor rates have theirs written by the host before every step, which a captured step would miss.
         capturable = not any("rate" in group for stage in self.stages for group in stage.optimizer.param_groups)
-        possible = {"eager": True, "compiled": compilable, "graph": capturable}
-        self.mode: Mode = mode if possible[mode] else "eager"
+        self.mode: Mode = _possible(mode, compilable, capturable)
         self.steps_per_call = 1 if self.mode == "eager" else STEPS_PER_CALL
         self.keys: dict[str, tuple[str, ...]] = {}
         self.per_row: dict[str, Tensor] = {}
         """What the objectives of the last call said of each row, by stage: (times it took part, B)."""
-        self._run = {"eager": self._eager, "compiled": self._compiled, "graph": self._replay}[self.mode]
+        self._run = self._replay if is_recorded(self.mode) else self.steps
         self._compiled_steps: dict[Any, Callable[..., tuple[Tensor, ...]]] = {}
         self._graphs: dict[Any, _GraphOfInputs] = {}
         self._drawing: dict[Any, _Graph] = {}
@@ -125,7 +124,7 @@ class UpdateStep:
         `rows` must be a function of tensors that stay where they are, and the same one every time.
         """
         pattern = self._pattern(first, count)
-        if self.mode != "graph":
+        if not is_recorded(self.mode):
             return self._by_stage(pattern, self._run(*rows(), pattern))
         key = (id(rows), pattern)
         if key not in self._drawing:
@@ -188,6 +187,10 @@ class UpdateStep:
         self.per_row = {name: of_rows for name, (_, of_rows) in parts.items()}
         return {name: table for name, (table, _) in parts.items()}
 
+    def steps(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
+        """Take a pattern's updates, compiled or as they are, and return each stage's table of metrics."""
+        return (self._compiled if "compiled" in self.mode else self._eager)(batch, indices, pattern)
+
     def _eager(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         rows = _rows(batch, indices, len(pattern))
         return self._stacked([self.eager(each, takes_part) for each, takes_part in zip(rows, pattern, strict=True)])
@@ -198,7 +201,7 @@ class UpdateStep:
         key = (pattern, *(leaf.shape for leaf in _leaves(batch)), None if indices is None else indices.shape)
         if key not in self._compiled_steps:
             self._states = [adam_state(stage.objective, stage.optimizer) for stage in self.stages]
-            self._compiled_steps[key] = compile_apart(self._pure_steps)
+            self._compiled_steps[key] = compile_apart(self._pure_steps, next(_leaves(batch)).device)
         with torch.no_grad():
             return self._compiled_steps[key](self._states, batch, indices, pattern)
 
@@ -248,7 +251,7 @@ class UpdateStep:
             adam_(state, name, gradient * scale, skip, scalars[alike])
         return self._report(stage, loss, metrics, {"": norm, **of_groups})
 
-    # ---- captured: the eager step, recorded once for each pattern and replayed -------------------------------------------
+    # ---- captured: the eager or compiled step, recorded once for each pattern and replayed -------------------------------
 
     def _replay(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         key = (pattern, *(leaf.shape for leaf in _leaves(batch)), None if indices is None else indices.shape)
@@ -281,7 +284,7 @@ class _Graph:
             touched = step.touched()
             before = [tensor.clone() for tensor in touched]
             for _ in range(WARM_UP_CALLS):
-                step._eager(*rows(), pattern)
+                step.steps(*rows(), pattern)
             for tensor, value in zip(touched, before, strict=True):
                 tensor.copy_(value)
             for optimizer in fresh:  # moments that the warm-up made: back to nothing, in place
@@ -294,7 +297,7 @@ class _Graph:
             generator.set_state(state)
             self._graph.register_generator_state(generator)
         with torch.cuda.graph(self._graph):
-            self._tables = step._eager(*rows(), pattern)
+            self._tables = step.steps(*rows(), pattern)
 
     def run(self) -> tuple[Tensor, ...]:
         """Take the updates and return copies of the metrics."""
@@ -319,6 +322,14 @@ class _GraphOfInputs(_Graph):
             assert self._indices is not None
             self._indices.copy_(indices)
         return self.run()
+
+
+def _possible(mode: Mode, compilable: bool, capturable: bool) -> Mode:
+    """Return the wanted mode, or the nearest one that these optimisers allow."""
+    if mode == "compiled graph":
+        mode = "compiled graph" if compilable else "graph"
+    allowed = {"compiled": compilable, "graph": capturable, "compiled graph": capturable}
+    return mode if allowed.get(mode, True) else "eager"
 
 
 def _mean(parts: Sequence[tuple[float, dict[str, Tensor]]]) -> dict[str, Tensor]:

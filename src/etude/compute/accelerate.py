@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from collections.abc import Callable
 from types import FunctionType, MethodType
@@ -9,9 +10,13 @@ from typing import Any, Literal
 
 import torch
 
-Mode = Literal["eager", "compiled", "graph"]
+Mode = Literal["eager", "compiled", "graph", "compiled graph"]
 REPAYS_COMPILING = 50_000
 """Gradient steps from which compiling (half a minute) is repaid on the CPU, for networks of the usual size."""
+REPAYS_COMPILING_ON_GPU = 300_000
+"""The same on a GPU, where a step that is only recorded is fast already."""
+SETTINGS: dict[Mode, str] = {"eager": "off", "compiled": "on", "graph": "capture", "compiled graph": "on"}
+"""What `experiment.compile` says to have each of them."""
 
 
 def choose_mode(wanted: str, device: torch.device, gradient_steps: int) -> Mode:
@@ -19,8 +24,9 @@ def choose_mode(wanted: str, device: torch.device, gradient_steps: int) -> Mode:
     if wanted == "off":
         return "eager"
     if device.type == "cuda":
-        return "graph"
-    if device.type != "cpu" or not has_compiler():
+        pays = wanted == "on" or (wanted == "auto" and gradient_steps >= REPAYS_COMPILING_ON_GPU)
+        return "compiled graph" if pays and has_gpu_compiler() else "graph"
+    if device.type != "cpu" or not has_compiler() or wanted == "capture":
         return "eager"
     return "compiled" if wanted == "on" or gradient_steps >= REPAYS_COMPILING else "eager"
 
@@ -30,8 +36,18 @@ def has_compiler() -> bool:
     return any(shutil.which(name) for name in ("c++", "g++", "clang++"))
 
 
-def compile_apart(function: Any) -> Callable[..., Any]:
-    """Compile a function or method for the CPU, for callers that always call it with tensors of the same shapes.
+def has_gpu_compiler() -> bool:
+    """Whether this machine has what compiling for a GPU needs: Triton, and a compiler for what calls its kernels."""
+    return importlib.util.find_spec("triton") is not None and any(shutil.which(name) for name in ("cc", "gcc", "clang"))
+
+
+def is_recorded(mode: Mode) -> bool:
+    """Whether updates, and acting with them, are replayed CUDA graphs."""
+    return mode in ("graph", "compiled graph")
+
+
+def compile_apart(function: Any, device: torch.device) -> Callable[..., Any]:
+    """Compile a function or method, for callers that always call it with tensors of the same shapes.
 
     The compiler keeps its result with the code object and asks dozens of guards on every call whether it still fits. A
     code object of its own and one shape per function leave nothing to ask; on small networks that is 5% of a run.
@@ -39,13 +55,15 @@ def compile_apart(function: Any) -> Callable[..., Any]:
     plain = getattr(function, "__func__", function)
     own = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
     bound = MethodType(own, function.__self__) if hasattr(function, "__self__") else own
-    options = {
-        "cpp_wrapper": True,
-        # By exponentials: within 2e-7 of the library's tanh, and several times as fast.
-        "cpp.use_decompose_tanh": True,
-        # Moments and weights that a later step reads are written down, not computed again inside that step's loops.
-        "realize_opcount_threshold": 4,
-        "realize_reads_threshold": 2,
-        "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
-    }
+    options = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe, **(_ON_CPU if device.type == "cpu" else {})}
     return torch.compile(bound, dynamic=False, fullgraph=True, options=options)
+
+
+_ON_CPU = {
+    "cpp_wrapper": True,
+    # By exponentials: within 2e-7 of the library's tanh, and several times as fast.
+    "cpp.use_decompose_tanh": True,
+    # Moments and weights that a later step reads are written down, not computed again inside that step's loops.
+    "realize_opcount_threshold": 4,
+    "realize_reads_threshold": 2,
+}

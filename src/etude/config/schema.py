@@ -38,9 +38,9 @@ class ExperimentConfig:
     """The share of the GPU's memory this run may take, for GPUs that are shared. Default: no limit, and only what is needed."""
     threads: PositiveInt | None = None
     """CPU threads for tensor work. More than one pays only for large networks and idle cores. Default: 1."""
-    compile: Literal["auto", "on", "off"] = "auto"
-    """Run updates compiled (CPU) or as captured CUDA graphs. auto: always on CUDA, and on the CPU for runs long enough to
-    repay half a minute of compiling."""
+    compile: Literal["auto", "on", "off", "capture"] = "auto"
+    """Run updates compiled; on CUDA they are captured as graphs too, and `capture` does that alone. auto: captured on CUDA, and
+    compiled where a run is long enough to repay the time that takes (half a minute on the CPU, a minute on CUDA)."""
     tf32: bool = False
     """On a GPU: round the factors of matrix products to 10 bits, which makes large networks several times as fast."""
     deterministic: bool = False

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from etude.components.optimizers import load_optimizer_state, optimizer_state
 from etude.compute.accelerate import Mode as ExecutionMode
+from etude.compute.accelerate import is_recorded
 from etude.compute.captured import Captured
 from etude.config.constraints import PositiveInt
 from etude.config.phases import PhaseType
@@ -249,7 +250,7 @@ class Workflow(ABC):
 
     def recorded(self, explore: Callable[[Observation], ActResult]) -> Callable[[Observation], ActResult] | None:
         """Return a way to explore that is recorded, where updates are too; None elsewhere. It draws from `action` alone."""
-        if self.context.mode != "graph":
+        if not is_recorded(self.context.mode):
             return None
         return Captured(explore, generators=[self.context.streams["action"]])
 

@@ -18,6 +18,7 @@ from etude.buffers.columns import map_columns
 from etude.buffers.replay import ReplayBuffer
 from etude.components.critics import space_with_action
 from etude.components.update_step import PER_ROW, UpdateStep
+from etude.compute.accelerate import is_recorded
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -134,7 +135,7 @@ class OffPolicy(Workflow):
 
     def _draws_inside(self, buffer: ReplayBuffer) -> bool:
         """Whether drawing and gathering batches can be recorded with the updates on them."""
-        return self._step.mode == "graph" and buffer.is_recordable and buffer.ring.device.type == self.context.device.type
+        return is_recorded(self._step.mode) and buffer.is_recordable and buffer.ring.device.type == self.context.device.type
 
     def _update_inside(self, buffer: ReplayBuffer, count: int) -> HookResult:
         """Take `count` gradient steps with all that belongs to them recorded: indices, gathering, noise, losses, steps."""

@@ -29,11 +29,15 @@ def test_a_stopped_and_resumed_run_is_the_run_that_was_not(tmp_path: Path, train
     assert_same_run(run, trained)
 
 
-def test_each_reward_term_is_logged(trained: Run) -> None:
+def test_each_reward_term_is_logged_as_it_is_and_as_it_counts(trained: Run) -> None:
     rows = list(read_rows(trained.metrics_path))
     terms = compose("quadruped-flat:ppo").config.environment.robot.rewards  # type: ignore[union-attr]
     assert {f"collect/reward/{name}" for name in terms} <= set(rows[-1])
     assert rows[-1]["collect/unstable"] == 0.0
+    for name, entry in terms.items():
+        weight = entry["weight"] if isinstance(entry, dict) else entry
+        raw, scaled = (rows[-1][f"collect/{kind}/{name}"] for kind in ("reward_raw", "reward"))
+        assert raw * weight * 0.02 == pytest.approx(scaled), name  # a step lasts 20 ms
 
 
 def test_the_actor_does_not_see_what_only_the_critic_may() -> None:

@@ -39,8 +39,8 @@ class ExperimentConfig:
     threads: PositiveInt | None = None
     """CPU threads for tensor work. More than one pays only for large networks and idle cores. Default: 1."""
     compile: Literal["auto", "on", "off", "capture"] = "auto"
-    """Run updates compiled; on CUDA they are captured as graphs too, and `capture` does that alone. auto: captured on CUDA, and
-    compiled where a run is long enough to repay the time that takes (half a minute on the CPU, a minute on CUDA)."""
+    """Run updates compiled (on), which on CUDA are captured as graphs too; capture does that alone. auto: capture on CUDA, and
+    on the CPU compiled if the run is long enough to repay half a minute of compiling."""
     tf32: bool = False
     """On a GPU: round the factors of matrix products to 10 bits, which makes large networks several times as fast."""
     deterministic: bool = False

@@ -69,6 +69,10 @@ class VectorEnvironment(ABC):
     def check(self) -> None:  # noqa: B027 # most say so at once
         """Raise what has gone wrong in the steps so far, where a step on a device can't; called after a few of them."""
 
+    def more_metrics(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Return what follows from the means of `Step.info` over some steps, to be logged beside them."""
+        return {}
+
     def render(self) -> Any:
         """Return a picture of the first copy, or None."""
         return None

@@ -206,6 +206,11 @@ class RobotVector(VectorEnvironment):
         if problem is not None:
             raise EtudeError(problem)
 
+    def more_metrics(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Return every reward term as it was before its weight: a mean divides as its parts would."""
+        told = {name: (metrics.get(f"reward/{name}"), weight) for name, (_, weight) in self.rewards.items()}
+        return {f"reward_raw/{name}": value / weight for name, (value, weight) in told.items() if value is not None}
+
     def _aim(self, action: Tensor) -> None:
         """From an action to targets for the motors."""
         memory = self.memory

@@ -17,6 +17,8 @@ from etude.workflows.base import ActResult, State
 from etude.workflows.episodes import EpisodeStatistics
 from etude.workflows.metrics import MetricSums
 
+REPORTED = "collect/"
+"""Where what an environment says of its steps is logged."""
 WORTH_PINNING = 2**18
 """Bytes from which a tensor goes to a GPU faster through pinned memory: pictures, not rewards."""
 
@@ -112,11 +114,13 @@ class Collector:
         told = [key for key in info if key != RAW_REWARD]  # which is the episodes' own
         if told:
             values = torch.stack([info[key] for key in told]).float().mean(1)
-            self.reports.add_row(values, tuple(f"collect/{key}" for key in told), group="step")
+            self.reports.add_row(values, tuple(f"{REPORTED}{key}" for key in told), group="step")
 
     def read(self) -> dict[str, float]:
         """Return what there is to log of the steps since the last call."""
-        return {**self.episodes.read(), **self.reports.drain()}
+        told = self.reports.drain()
+        more = self.environment.more_metrics({key.removeprefix(REPORTED): value for key, value in told.items()})
+        return {**self.episodes.read(), **told, **{f"{REPORTED}{key}": value for key, value in more.items()}}
 
     def state_dict(self) -> dict[str, Any]:
         """Return where every episode stands."""

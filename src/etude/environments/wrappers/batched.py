@@ -81,6 +81,10 @@ class TransformedVector(VectorEnvironment):
         """Raise what has gone wrong in the steps so far."""
         self._inner.check()
 
+    def more_metrics(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Return what follows from the means of `Step.info`."""
+        return self._inner.more_metrics(metrics)
+
     def render(self) -> Any:
         """Return a picture of the first copy."""
         return self._inner.render()

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from etude import assembly
-from etude.compute.accelerate import choose_mode
+from etude.components.update_step import _possible
+from etude.compute.accelerate import SETTINGS, Mode, choose_mode
 from etude.config.compose import compose
 from etude.orchestration.orchestrator import Orchestrator
 
@@ -43,9 +44,9 @@ def _numbers(tree: Any) -> list[torch.Tensor]:
     return [tensor for value in values for tensor in _numbers(value)]
 
 
-def _compare(settings: tuple[str, ...], device: str, mode: str) -> None:
+def _compare(settings: tuple[str, ...], device: str, mode: Mode) -> None:
     """From equal states, after one update each: parameters, moments, rates and metrics within 1e-5."""
-    eager, fast = _build(settings, "off", device), _build(settings, "on", device)
+    eager, fast = _build(settings, "off", device), _build(settings, SETTINGS[mode], device)
     for _ in range(3):
         for orchestrator in (eager, fast):
             orchestrator._run_cycle()
@@ -64,8 +65,9 @@ def test_a_compiled_update_equals_an_eager_one_from_equal_state(settings: tuple[
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
-def test_a_captured_update_equals_an_eager_one_from_equal_state(settings: tuple[str, ...]) -> None:
-    _compare(settings, "cuda", "graph")
+@pytest.mark.parametrize("mode", ["graph", "compiled graph"])
+def test_a_captured_update_equals_an_eager_one_from_equal_state(settings: tuple[str, ...], mode: Mode) -> None:
+    _compare(settings, "cuda", mode)
 
 
 def test_the_mode_is_a_pure_function_of_settings_device_and_length() -> None:
@@ -89,6 +91,14 @@ def test_without_a_compiler_the_cpu_is_eager(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_optimiser_that_can_not_be_compiled_runs_eager() -> None:
     orchestrator = _build((CASES["discrete"][0], "algorithm.optimizer=sgd"), "on", "cpu")
     assert orchestrator.workflow._step.mode == "eager"  # type: ignore[attr-defined]
+
+
+def test_an_optimiser_allows_what_it_allows_of_a_mode() -> None:
+    assert _possible("compiled graph", compilable=True, capturable=True) == "compiled graph"
+    assert _possible("compiled graph", compilable=False, capturable=True) == "graph"
+    assert _possible("compiled graph", compilable=False, capturable=False) == "eager"
+    assert _possible("compiled", compilable=False, capturable=True) == "eager"
+    assert _possible("graph", compilable=True, capturable=False) == "eager"
 
 
 def test_the_numpy_twin_of_an_actor_acts_like_it_and_follows_its_weights() -> None:

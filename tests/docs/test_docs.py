@@ -17,6 +17,7 @@ import etude
 from etude.cli import app
 from etude.cli import run as run_command
 from etude.config.compose import compose
+from etude.environments.families import register_installed
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
 from tests.docs.pages import PAGES, ROOT, Block, arguments, blocks, name, prose
@@ -44,6 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for name_of_display in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name_of_display, raising=False)  # no window opens while testing
+    register_installed()  # what importing a package registers is not the page's, and would not come back
     known = dict(gymnasium.registry)
     yield tmp_path
     for environment in set(gymnasium.registry) - set(known):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etude.environments import small  # importing it registers them
+from etude.environments import small
 from etude.environments.complaints import complaint
 from etude.errors import UserError
 
 if TYPE_CHECKING:
     from etude.config.schema import EnvironmentConfig
     from etude.environments.vector import VectorEnvironment
+
+
+def register() -> None:
+    """Make them known to Gymnasium."""
+    small.register()
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment | None:

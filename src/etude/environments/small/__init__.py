@@ -36,7 +36,10 @@ def make_native(name: str, num_envs: int, kwargs: dict[str, Any], max_episode_st
     return made.vector(num_envs, max_episode_steps=max_episode_steps or limit, return_threshold=threshold)
 
 
-def _register() -> None:
+def register() -> None:
+    """Make them known to Gymnasium, unless they are."""
+    if NO_VELOCITY in gymnasium.registry:
+        return
     gymnasium.register(
         NO_VELOCITY,
         f"{_HERE}.cartpole_no_velocity:CartPoleNoVelocityEnv",
@@ -48,5 +51,4 @@ def _register() -> None:
         gymnasium.register(name, entry, max_episode_steps=limit, reward_threshold=threshold, kwargs=arguments)
 
 
-if NO_VELOCITY not in gymnasium.registry:
-    _register()
+register()

@@ -51,16 +51,3 @@ def summary(marks: Sequence[Mark], warm_up: int, steps: int) -> dict[str, Any]:
         "learn_s": statistics.median(mark.learn_s for mark in timed[1:]),
         "iterations": len(seconds),
     }
-
-
-def versions_of(*names: str) -> dict[str, str]:
-    """Return the versions of those of these packages that are installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

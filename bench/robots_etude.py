@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from robots_clock import Clock, summary, versions_of
+from measurement import versions
+from robots_clock import Clock, summary
 from robots_go1 import DATA, find_model, write_robot
 
 TASKS = {
@@ -75,7 +76,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "last_row": {
             key: last[key] for key in ("env_steps", "updates", "collect/return_mean", "collect/length_mean") if key in last
         },
-        "versions": versions_of("etude", "mujoco", "mujoco-warp", "warp-lang", "torch"),
+        "versions": versions("etude", "mujoco", "mujoco-warp", "warp-lang", "torch"),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
     }
 

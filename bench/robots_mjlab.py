@@ -17,7 +17,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from robots_clock import Clock, summary, versions_of
+from measurement import versions
+from robots_clock import Clock, summary
 
 TASK = "Mjlab-Velocity-Flat-Unitree-Go1"
 ONLY_FOR_LOOKING = (
@@ -69,7 +70,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "side": "mjlab",
         "robots": options.num_envs,
         **summary(clock.marks, options.warm_up, steps),
-        "versions": versions_of("mjlab", "rsl-rl-lib", "mujoco", "mujoco-warp", "warp-lang", "torch"),
+        "versions": versions("mjlab", "rsl-rl-lib", "mujoco", "mujoco-warp", "warp-lang", "torch"),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
     }
 

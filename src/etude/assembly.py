@@ -67,13 +67,20 @@ def execution_mode(config: Config) -> Mode:
     return choose_mode(config.experiment.compile, torch.device(config.experiment.device), workflow.gradient_steps(config))
 
 
-def remarks(config: Config) -> list[str]:
-    """Return what a user would want to know about settings that do less than they say."""
-    environment, notes = config.environment, _workflow_class(config).remarks(config)
+def remarks(config: Config, asked: Config) -> list[str]:
+    """Return what a user would want to know about settings that do less than they say, of a resolved config and of its own."""
+    environment, notes = config.environment, []
     if environment.normalize_rewards and environment.normalize_observations == "static":
-        note = "environment.normalize_rewards is ignored: observations are scaled by static bounds, rewards left as they are"
-        return [note, *notes]
-    return notes
+        notes += [
+            "environment.normalize_rewards is ignored: observations are scaled by static bounds, rewards left as they are"
+        ]
+    wanted, found = asked.experiment.compile, config.experiment.compile
+    if wanted in _NOT_COMPILED and wanted != found:
+        notes += [f"experiment.compile={wanted} is read as {found}: {_NOT_COMPILED[wanted]}"]
+    return notes + _workflow_class(config).remarks(config)
+
+
+_NOT_COMPILED = {"on": "there is no compiler for this device here", "capture": "only what runs on CUDA is captured"}
 
 
 def build(config: Config, *, environment: VectorEnvironment | None = None) -> Orchestrator:

@@ -189,7 +189,7 @@ def start(
         # By its path: where a word such as @last points changes.
         config = replace(config, experiment=replace(config.experiment, init_from=str(source.path.resolve())))
     orchestrator = assembly.build(config)
-    notes = [*(f"read as: {note}" for note in composition.notes), *assembly.remarks(config)]
+    notes = [*(f"read as: {note}" for note in composition.notes), *assembly.remarks(config, composition.config)]
     notes += [note for buffer in orchestrator.buffers.values() for note in buffer.notes()]
     facts = run_facts.facts(config)
     if source is not None:

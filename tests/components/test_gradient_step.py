@@ -88,6 +88,13 @@ def test_without_a_compiler_the_cpu_is_eager(monkeypatch: pytest.MonkeyPatch) ->
     assert choose_mode("on", torch.device("cpu"), 10**9) == "eager"
 
 
+def test_what_can_not_be_had_here_is_said() -> None:
+    words = ("experiment.device=cpu", "experiment.compile=capture")
+    asked = compose("CartPole-v1:ppo", words=words).config
+    (note,) = assembly.remarks(assembly.resolve(asked), asked)
+    assert note == "experiment.compile=capture is read as off: only what runs on CUDA is captured"
+
+
 def test_an_optimiser_that_can_not_be_compiled_runs_eager() -> None:
     orchestrator = _build((CASES["discrete"][0], "algorithm.optimizer=sgd"), "on", "cpu")
     assert orchestrator.workflow._step.mode == "eager"  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from etude.buffers.rollout import take
 from etude.components.adam import adam_, adam_scalars, adam_state, is_adam
 from etude.components.optimizers import clipped_step, gradient_norms, or_non_finite
-from etude.compute.accelerate import Mode, compile_apart, is_recorded
+from etude.compute.accelerate import Mode, compile_apart, is_compiled, is_recorded
 
 Metrics = Mapping[str, Tensor]
 Pattern = tuple[tuple[bool, ...], ...]
@@ -189,7 +189,7 @@ class UpdateStep:
 
     def steps(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         """Take a pattern's updates, compiled or as they are, and return each stage's table of metrics."""
-        return (self._compiled if "compiled" in self.mode else self._eager)(batch, indices, pattern)
+        return (self._compiled if is_compiled(self.mode) else self._eager)(batch, indices, pattern)
 
     def _eager(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         rows = _rows(batch, indices, len(pattern))
@@ -326,10 +326,9 @@ class _GraphOfInputs(_Graph):
 
 def _possible(mode: Mode, compilable: bool, capturable: bool) -> Mode:
     """Return the wanted mode, or the nearest one that these optimisers allow."""
-    if mode == "compiled graph":
-        mode = "compiled graph" if compilable else "graph"
-    allowed = {"compiled": compilable, "graph": capturable, "compiled graph": capturable}
-    return mode if allowed.get(mode, True) else "eager"
+    if is_compiled(mode) and not compilable:
+        mode = "graph" if is_recorded(mode) else "eager"
+    return mode if capturable or not is_recorded(mode) else "eager"
 
 
 def _mean(parts: Sequence[tuple[float, dict[str, Tensor]]]) -> dict[str, Tensor]:

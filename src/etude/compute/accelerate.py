@@ -38,6 +38,11 @@ def has_gpu_compiler() -> bool:
     return importlib.util.find_spec("triton") is not None and any(shutil.which(name) for name in ("cc", "gcc", "clang"))
 
 
+def is_compiled(mode: Mode) -> bool:
+    """Whether updates are compiled, recorded or not."""
+    return mode in ("compiled", "compiled graph")
+
+
 def is_recorded(mode: Mode) -> bool:
     """Whether updates, and acting with them, are replayed CUDA graphs."""
     return mode in ("graph", "compiled graph")

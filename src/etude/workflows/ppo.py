@@ -171,11 +171,11 @@ class PPO(Workflow):
     def remarks(cls, config: Config) -> list[str]:
         """Say that networks with memory are not compiled, where that was asked for."""
         names = dict.fromkeys(config.network[role].type for role in remembers(config))
-        if not names or config.experiment.compile != "on":
+        compiling = config.experiment.compile
+        if not names or compiling == "off":
             return []
-        return [
-            f"experiment.compile=on is ignored: networks with memory ({', '.join(names)}) are neither compiled nor captured"
-        ]
+        networks = f"networks with memory ({', '.join(names)})"
+        return [f"experiment.compile={compiling} is ignored: {networks} are neither compiled nor captured"]
 
     @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:

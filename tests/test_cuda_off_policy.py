@@ -55,14 +55,14 @@ def test_a_captured_run_is_the_eager_run(spec: str) -> None:
     eager, captured = (_run(spec, mode, updates=40) for mode in ("off", "capture"))
     assert captured.workflow._step.mode == "graph"
     assert captured.workflow._explore is not None
-    assert captured.workflow._draws_inside(captured.buffers["replay"])
+    assert captured.workflow._gathers_inside(captured.buffers["replay"])
     _assert_same(eager, captured)
 
 
 @pytest.mark.parametrize("kind", MORE)
 def test_other_ways_of_replaying_are_the_eager_ones_too(kind: str) -> None:
     eager, captured = (_run("Pendulum-v1:sac", mode, *MORE[kind]) for mode in ("off", "capture"))
-    assert captured.workflow._draws_inside(captured.buffers["replay"]) == (kind == "one by one")
+    assert captured.workflow._gathers_inside(captured.buffers["replay"]) == (kind == "one by one")
     _assert_same(eager, captured)
 
 

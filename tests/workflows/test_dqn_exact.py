@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from etude.compute.accelerate import SETTINGS, Mode
 from etude.orchestration.orchestrator import Orchestrator
 from etude.workflows.base import Phase
+from etude.workflows.dqn import DQN
 from tests.runs_compared import assert_same_run, assert_same_state, resume, stopped_after, train
 from tests.workflows.dqn_runs import DISTRIBUTIONS, TINY, build, dqn_of
 from tests.workflows.tiny_runs import copied, state_of
@@ -120,13 +122,14 @@ def test_a_compiled_update_equals_an_eager_one(kind: str) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("kind", FAST)
-def test_a_captured_update_equals_an_eager_one(kind: str) -> None:
-    compare_with_eager(*FAST[kind], "cuda", "graph")
+@pytest.mark.parametrize("mode", ["graph", "compiled graph"])
+def test_a_recorded_update_equals_an_eager_one(kind: str, mode: Mode) -> None:
+    compare_with_eager(*FAST[kind], "cuda", mode)
 
 
-def compare_with_eager(words: tuple[str, ...], at_once: int, device: str, mode: str) -> None:
+def compare_with_eager(words: tuple[str, ...], at_once: int, device: str, mode: Mode) -> None:
     """After four updates: weights, what rows said, and metrics."""
-    pair = [build(*words, f"experiment.compile={on}", f"experiment.device={device}") for on in ("off", "on")]
+    pair = [build(*words, f"experiment.compile={how}", f"experiment.device={device}") for how in ("off", SETTINGS[mode])]
     for run in pair:
         while run.counters.updates < 4:
             run._run_cycle()
@@ -138,6 +141,22 @@ def compare_with_eager(words: tuple[str, ...], at_once: int, device: str, mode: 
     torch.testing.assert_close(slow._step.per_row["q"][-1], fast._step.per_row["q"][-1], rtol=1e-3, atol=1e-4)
     one, other = (run.workflow.metrics.drain() for run in pair)
     assert other == pytest.approx(one, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("double", ["true", "false"])
+def test_what_the_target_says_of_several_updates_at_once_is_what_it_says_of_each(double: str) -> None:
+    words = ("algorithm.target_every=3", "algorithm.tau=0.5", f"algorithm.double={double}")
+    together, apart = build(*words), build(*words)
+    while together.counters.updates < 1:
+        together._run_cycle()
+    apart.load_state_dict(copied(together.state_dict()))
+    rows = together.buffers["replay"].sample_many(8, 16, torch.Generator().manual_seed(1), DQN.columns)
+    rows = {name: rows[name] for name in DQN.columns}
+    at_once = dqn_of(together)._step(rows)["q"]
+    one_by_one = [dqn_of(apart)._step({key: column[k : k + 1] for key, column in rows.items()}, first=k) for k in range(8)]
+    torch.testing.assert_close(at_once, torch.cat([each["q"] for each in one_by_one]), rtol=1e-4, atol=1e-5)
+    for part in ("q", "target_q"):
+        torch.testing.assert_close(weights(together, part), weights(apart, part), rtol=1e-4, atol=1e-6)
 
 
 def test_batches_sampled_together_are_those_sampled_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,7 @@ class ReplayBuffer(Buffer):
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Copy one vector step (N, ...) in, over the oldest one if there is no room."""
-        kept = {key: value for key, value in row.items() if key not in self.leave_out}
+        kept = {key: value for key, value in row.items() if key not in self.leave_out} if self.leave_out else row
         if self._stacks is not None:
             if not self.ring.written:
                 self._stacks.note_start(kept)
@@ -260,12 +260,16 @@ class ReplayBuffer(Buffer):
         return self.size if self._stacks is None else self.size - self._stacks.lost * self.ring.num_envs
 
     @property
-    def is_recordable(self) -> bool:
-        """Whether drawing batches is a function of tensors alone, which can be recorded once and repeated."""
+    def is_plain(self) -> bool:
+        """Whether a batch is the rows at random places and nothing else: a function of tensors, to be recorded or compiled."""
         return type(self) is ReplayBuffer and self.n_step == 1 and self._stacks is None
 
+    def draw_places(self, count: int, n: int, generator: Generator) -> Tensor:
+        """Return where the transitions of `count` batches lie, (count, n): those that `sample_many` would return."""
+        return self._index(self._random_many(count, n, generator))
+
     def rows(self, count: int, n: int, generator: Generator, columns: Collection[str]) -> Batch:
-        """Return the columns of `count` batches, (count, n, ...), and nothing that only the host knows: see `is_recordable`."""
+        """Return the columns of `count` batches, (count, n, ...), and nothing that only the host knows: see `is_plain`."""
         index = self._index(self._random_many(count, n, generator))
         batch = self._one_step({key: self.ring.flat[key] for key in columns if key in self.ring.flat}, index.reshape(-1))
         return map_columns(batch, lambda column: column.view(*index.shape, *column.shape[1:]))
@@ -294,7 +298,7 @@ class ReplayBuffer(Buffer):
     def _one_step(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
         batch = self._take(stored, index)
         ended = batch["terminated"] if "terminated" in batch else self.ring.flat["terminated"].index_select(0, index)
-        batch["discount"] = ended.logical_not().to(self.ring.flat["reward"].dtype).mul_(self.gamma)
+        batch["discount"] = discounts({"terminated": ended, "reward": self.ring.flat["reward"]}, self.gamma)
         return batch
 
     def _several_steps(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
@@ -327,3 +331,8 @@ class ReplayBuffer(Buffer):
         self._saver.load_state_dict(state)
         if self._stacks is not None:
             self._stacks.load_state_dict(state["stacks"])
+
+
+def discounts(rows: Mapping[str, Any], gamma: float) -> Tensor:
+    """Return what the value of where each transition led counts: nothing where the task ended. (n,)"""
+    return rows["terminated"].logical_not().to(rows["reward"].dtype) * gamma

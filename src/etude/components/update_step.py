@@ -34,6 +34,8 @@ PER_ROW = "per_row"
 """The one metric that may have a value for each row, (B,): such as how wrong it was. It is not logged, but kept apart."""
 
 
+EACH = "each"
+"""The part of a batch that has a slice for each update, where the rest is read through indices."""
 LOSS = "loss"
 
 
@@ -41,7 +43,11 @@ class Stage(NamedTuple):
     """One loss and the optimiser of the parameters that it changes."""
 
     objective: nn.Module
-    """`objective(rows) -> (loss, metrics)`; whatever else it holds than the optimiser's parameters stays as it is."""
+    """`objective(rows) -> (loss, metrics)`; whatever else it holds than the optimiser's parameters stays as it is.
+
+    What it needs of networks that only `after` changes, it may say for several updates at once in a method
+    `beforehand(rows) -> more rows`, given the columns that it lists as `reads_beforehand`.
+    """
     optimizer: Optimizer
     max_grad_norm: float | None = None
     name: str = ""
@@ -78,6 +84,7 @@ class UpdateStep:
     `decide(metrics)` runs between a stage's loss and its step and may write to tensors on the device: to `skip` (1 leaves
     everything as it is), or to a learning rate. `skip_non_finite` leaves out steps whose gradient is NaN or infinite, and
     counts them. `after()` runs at the end of every update, or of each `after_every`-th, and changes tensors in place.
+    `complete(rows) -> rows` is the last word on what the objectives are given.
     """
 
     def __init__(
@@ -88,11 +95,12 @@ class UpdateStep:
         after_every: int = 1,
         changed_after: Sequence[Tensor] = (),
         decide: Callable[[Metrics], None] | None = None,
+        complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
         skip: Tensor | None = None,
         skip_non_finite: bool = False,
         mode: Mode = "eager",
     ) -> None:
-        self.stages, self._after, self._decide = tuple(stages), after, decide
+        self.stages, self._after, self._decide, self._complete = tuple(stages), after, decide, complete
         self._paces = (*(stage.every for stage in self.stages), after_every)
         self.skip, self._skip_non_finite, self._changed_after = skip, skip_non_finite, tuple(changed_after)
         compilable = all(is_adam(stage.optimizer) for stage in self.stages)
@@ -111,8 +119,8 @@ class UpdateStep:
     def __call__(self, batch: Mapping[str, Any], indices: Tensor | None = None, *, first: int = 0) -> dict[str, Tensor]:
         """Take K updates and return the metrics of each stage that took part, (times it did, len(keys[stage])).
 
-        Update k is on the rows of `batch` that `indices[k]` (B,) names, or on slice k of a batch (K, B, ...). `first` is the
-        number of updates before these.
+        Update k is on the rows of `batch` that `indices[k]` (B,) names, or on slice k of a batch (K, B, ...); with indices,
+        what is sliced all the same, such as noise, is in `batch[EACH]`. `first` is the number of updates before these.
         """
         count = len(indices) if indices is not None else len(next(_leaves(batch)))
         pattern = self._pattern(first, count)
@@ -183,17 +191,46 @@ class UpdateStep:
 
     def _by_stage(self, pattern: Pattern, tables: tuple[Tensor, ...]) -> dict[str, Tensor]:
         names = [stage.name for position, stage in enumerate(self.stages) if any(step[position] for step in pattern)]
-        parts = {name: table.tensor_split([len(self.keys[name])], 1) for name, table in zip(names, tables, strict=True)}
-        self.per_row = {name: of_rows for name, (_, of_rows) in parts.items()}
-        return {name: table for name, (table, _) in parts.items()}
+        found, self.per_row = dict(zip(names, tables, strict=True)), {}
+        for name, table in found.items():
+            if table.shape[1] > len(self.keys[name]):
+                found[name], self.per_row[name] = table.tensor_split([len(self.keys[name])], 1)
+        return found
 
     def steps(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         """Take a pattern's updates, compiled or as they are, and return each stage's table of metrics."""
         return (self._compiled if is_compiled(self.mode) else self._eager)(batch, indices, pattern)
 
     def _eager(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
-        rows = _rows(batch, indices, len(pattern))
-        return self._stacked([self.eager(each, takes_part) for each, takes_part in zip(rows, pattern, strict=True)])
+        steps = []
+        for begin, end in self._stretches(pattern):
+            rows = self._rows(batch, indices, begin, end)
+            steps += [self.eager(each, takes_part) for each, takes_part in zip(rows, pattern[begin:end], strict=True)]
+        return self._stacked(steps)
+
+    def _stretches(self, pattern: Pattern) -> list[tuple[int, int]]:
+        """Cut the updates where `after` runs: what only it changes stays the same within each stretch."""
+        cuts = [k + 1 for k, step in enumerate(pattern) if step[-1] and self._after is not None]
+        return [(begin, end) for begin, end in pairwise([0, *cuts, len(pattern)]) if begin < end]
+
+    def _rows(self, batch: Mapping[str, Any], indices: Tensor | None, begin: int, end: int) -> list[Mapping[str, Any]]:
+        """Return what the updates of a stretch are given."""
+        found: list[Mapping[str, Any]]
+        if indices is None:
+            found = [_slice(batch, k) for k in range(begin, end)]
+        else:
+            stored, each = {key: value for key, value in batch.items() if key != EACH}, batch.get(EACH, {})
+            found = [{**take(stored, indices[k]), **_slice(each, k)} for k in range(begin, end)]
+        if self._complete is not None:
+            found = [self._complete(rows) for rows in found]
+        for stage in self.stages if len(found) > 1 else ():
+            names = getattr(stage.objective, "reads_beforehand", ())
+            if names:
+                with torch.no_grad():
+                    more = stage.objective.beforehand(_joined([{name: rows[name] for name in names} for rows in found]))
+                parts = {key: column.tensor_split(len(found)) for key, column in more.items()}
+                found = [{**rows, **{key: part[k] for key, part in parts.items()}} for k, rows in enumerate(found)]
+        return found
 
     # ---- compiled: losses, gradients, clipping, Adam and targets in one function of tensors ------------------------------
 
@@ -209,15 +246,16 @@ class UpdateStep:
         self, states: list[dict[str, Any]], batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern
     ) -> tuple[Tensor, ...]:
         steps = []
-        for rows, (*takes_part, ends) in zip(_rows(batch, indices, len(pattern)), pattern, strict=True):
-            steps.append(
-                [
-                    self._pure_stage(stage, state, rows) if on else {}
-                    for stage, state, on in zip(self.stages, states, takes_part, strict=True)
-                ]
-            )
-            if self._after is not None and ends:
-                self._after()
+        for begin, end in self._stretches(pattern):
+            for rows, (*takes_part, ends) in zip(self._rows(batch, indices, begin, end), pattern[begin:end], strict=True):
+                steps.append(
+                    [
+                        self._pure_stage(stage, state, rows) if on else {}
+                        for stage, state, on in zip(self.stages, states, takes_part, strict=True)
+                    ]
+                )
+                if self._after is not None and ends:
+                    self._after()
         return self._stacked(steps)
 
     def _pure_stage(self, stage: Stage, state: dict[str, Any], rows: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -347,10 +385,12 @@ def _cut(tree: Mapping[str, Any], begin: int, end: int) -> dict[str, Any]:
     return {key: _cut(value, begin, end) if isinstance(value, Mapping) else value[begin:end] for key, value in tree.items()}
 
 
-def _rows(batch: Mapping[str, Any], indices: Tensor | None, count: int) -> list[Mapping[str, Any]]:
-    if indices is not None:
-        return [take(batch, index) for index in indices.unbind()]
-    return [_slice(batch, k) for k in range(count)]
+def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the rows of several updates as those of one."""
+    return {
+        key: _joined([part[key] for part in parts]) if isinstance(value, Mapping) else torch.cat([part[key] for part in parts])
+        for key, value in parts[0].items()
+    }
 
 
 def _slice(tree: Mapping[str, Any], k: int) -> dict[str, Any]:

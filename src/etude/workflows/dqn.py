@@ -38,11 +38,13 @@ from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.workflows.base import ActResult, Context, Mode, State
+from etude.workflows.counter import Counter
 from etude.workflows.off_policy import OffPolicy, OffPolicyConfig
 from etude.workflows.policy import Policy
 from etude.workflows.q_policy import QPolicy
 
 TO_NEARLY_GREEDY = Schedule(1.0, 0.05, 0.0, 0.1)
+TARGETS = "target_outputs"
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class DQN(OffPolicy):
         self._share = _OnDevice(1.0, context.device)
         self._explore = self.recorded(self._exploring)
         self._total_steps = context.config.training.total_steps
-        self._explored = torch.zeros((), dtype=torch.int64)  # environment steps, to know where on that schedule we are
+        self._explored = Counter()  # environment steps, to know where on that schedule we are
         self._begin()
 
     def _dueling_head(self, size: int) -> DuelingHead | None:
@@ -160,6 +162,7 @@ class DQN(OffPolicy):
             after_every=self.settings.target_every,
             changed_after=follow.tensors,
             skip_non_finite=self.context.config.training.on_nan == "skip",
+            complete=self.complete,
             mode=self.context.mode,
         )
 
@@ -171,7 +174,7 @@ class DQN(OffPolicy):
             return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
         epsilon = self._epsilon()
         count = len(is_first)
-        self._explored += count * self._steps_per_decision
+        self._explored.value += count * self._steps_per_decision
         if self._explore is not None:
             self._share.write(epsilon)
             return self._explore(observation)
@@ -197,9 +200,10 @@ class DQN(OffPolicy):
         preference = noise[:, 1:]
         if epsilon < 1:
             greedy = noise[:, 0] >= epsilon
-            if greedy.all():
+            how_many = np.count_nonzero(greedy)  # a tenth of what any() and all() cost
+            if how_many == len(greedy):
                 preference = self._policy.values_on_host(observation)
-            elif greedy.any():
+            elif how_many:
                 preference = np.where(greedy[:, None], self._policy.values_on_host(observation), preference)
         return torch.from_numpy(preference.argmax(-1))
 
@@ -208,7 +212,7 @@ class DQN(OffPolicy):
         if self.is_warming_up():
             return 1.0
         epsilon = self.settings.epsilon
-        return epsilon.start if epsilon.is_constant else epsilon.at(int(self._explored), self._total_steps)
+        return epsilon.start if epsilon.is_constant else epsilon.at(self._explored.value, self._total_steps)
 
     @property
     def _steps_per_decision(self) -> int:
@@ -258,6 +262,8 @@ class _OnDevice:
 class QLoss(nn.Module):
     """How far the values of the actions taken are from their targets."""
 
+    reads_beforehand = ("final_observation",)
+
     def __init__(self, workflow: DQN) -> None:
         super().__init__()
         self.settings = workflow.settings
@@ -267,7 +273,7 @@ class QLoss(nn.Module):
         """Return the loss, what to log of it, and the error of each row."""
         reward = self.settings.reward_scale * rows["reward"]
         with torch.no_grad():
-            following = self.following(rows["final_observation"])
+            following = self.following(rows)
         outputs = of_action(self.q(self.normalizer(rows["observation"])), rows["action"])  # (B, size)
         losses, errors = self.q.distribution.errors(outputs, following, reward, rows["discount"])
         weighted = losses * rows["weight"] if "weight" in rows else losses
@@ -280,11 +286,15 @@ class QLoss(nn.Module):
         }
         return weighted.mean(), metrics
 
-    def following(self, observation: Observation) -> Tensor:
-        """Return what the target network says of the best allowed action: (B, ...) → (B, size)."""
-        seen = self.normalizer(observation)
-        outputs = self.target_q(seen)
-        judged = self.q(seen) if self.settings.double else outputs
+    def beforehand(self, rows: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return what the target network says of each action, for as many updates as it stays the same: one larger product."""
+        return {TARGETS: self.target_q(self.normalizer(rows["final_observation"]))}
+
+    def following(self, rows: Mapping[str, Any]) -> Tensor:
+        """Return what the target network says of the best allowed action, (B, size)."""
+        observation = rows["final_observation"]
+        outputs = rows[TARGETS] if TARGETS in rows else self.target_q(self.normalizer(observation))
+        judged = self.q(self.normalizer(observation)) if self.settings.double else outputs
         return of_action(outputs, allowed(self.q.values(judged), observation).argmax(-1))
 
 

@@ -30,6 +30,7 @@ class EpisodeStatistics:
         self._finished = torch.zeros((), dtype=torch.int64, device=device)
         self._logged = 0
         self._best: float | None = None
+        self._arrays = (self._returns.numpy(), self._lengths.numpy()) if self._on_host else ()
 
     def add(self, reward: Tensor, ended: Tensor, raw_reward: Tensor | None = None) -> None:
         """Take in one vector step: rewards, ends and, where they are others, the task's own rewards, all (N,)."""
@@ -57,7 +58,7 @@ class EpisodeStatistics:
         self._lengths *= ~ended
 
     def _add_on_host(self, reward: Tensor, ended: Tensor, raw_reward: Tensor | None) -> None:
-        returns, lengths = self._returns.numpy(), self._lengths.numpy()
+        returns, lengths = self._arrays
         returns += reward.numpy()
         lengths += 1
         raw_returns = None
@@ -65,7 +66,7 @@ class EpisodeStatistics:
             raw_returns = self._raw_returns.numpy()
             raw_returns += raw_reward.numpy()
         ends = ended.numpy()
-        if not ends.any():
+        if not np.count_nonzero(ends):  # a tenth of what any() costs
             return
         window, first = self._window.numpy(), int(self._finished)
         which = np.flatnonzero(ends)

@@ -15,10 +15,10 @@ from torch import Generator, Tensor, nn
 
 from etude.buffers.base import Batch, Buffer
 from etude.buffers.columns import map_columns
-from etude.buffers.replay import ReplayBuffer
+from etude.buffers.replay import ReplayBuffer, discounts
 from etude.components.critics import space_with_action
-from etude.components.update_step import PER_ROW, UpdateStep
-from etude.compute.accelerate import is_recorded
+from etude.components.update_step import EACH, PER_ROW, UpdateStep
+from etude.compute.accelerate import is_compiled, is_recorded
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -33,6 +33,7 @@ from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import Observation
 from etude.workflows.base import HookResult, Phase, Workflow
+from etude.workflows.counter import Counter
 from etude.workflows.metrics import Metrics
 
 SAMPLED_AT_ONCE = 2**21
@@ -121,33 +122,56 @@ class OffPolicy(Workflow):
         if not buffer.ready:
             return HookResult()
         self.set_schedules(phase)
-        streams = self.context.streams
-        if self._draws_inside(buffer):
-            return self._update_inside(buffer, count)
-        for steps, batch in self._batches(buffer, list(self._calls(count))):
-            rows = {key: batch[key] for key in (*self.columns, "weight") if key in batch} | self.noise(steps, streams["noise"])
-            reports = self._step(rows, first=int(self._updates))
-            self._updates += steps
-            for stage, table in reports.items():
-                self.metrics.add_rows(table, self._step.keys[stage], group=stage or "update")
-            self.learned(buffer, batch)
+        calls, is_inside = list(self._calls(count)), self._gathers_inside(buffer)
+        if is_inside and is_recorded(self._step.mode):
+            self._update_recorded(buffer, calls)
+        elif is_inside and is_compiled(self._step.mode):
+            self._update_compiled(buffer, calls)
+        else:
+            self._update_sampled(buffer, calls)
         return HookResult(updates=count)
 
-    def _draws_inside(self, buffer: ReplayBuffer) -> bool:
-        """Whether drawing and gathering batches can be recorded with the updates on them."""
-        return is_recorded(self._step.mode) and buffer.is_recordable and buffer.ring.device.type == self.context.device.type
+    def _gathers_inside(self, buffer: ReplayBuffer) -> bool:
+        """Whether gathering batches can be recorded or compiled with the updates on them."""
+        return buffer.is_plain and buffer.ring.device.type == self.context.device.type
 
-    def _update_inside(self, buffer: ReplayBuffer, count: int) -> HookResult:
-        """Take `count` gradient steps with all that belongs to them recorded: indices, gathering, noise, losses, steps."""
+    def _update_sampled(self, buffer: ReplayBuffer, calls: Sequence[int]) -> None:
+        """Take gradient steps on batches that the buffer puts together."""
+        for steps, batch in self._batches(buffer, calls):
+            rows = {key: batch[key] for key in (*self.columns, "weight") if key in batch}
+            self._take(self._step(rows | self.noise(steps, self.context.streams["noise"]), first=self._updates.value), steps)
+            self.learned(buffer, batch)
+
+    def _update_compiled(self, buffer: ReplayBuffer, calls: Sequence[int]) -> None:
+        """Take gradient steps that read the transitions where they lie, by the places drawn for all of them at once."""
+        streams, batch_size, stored = self.context.streams, self.context.config.algorithm.batch_size, self._stored(buffer)
+        places = buffer.draw_places(sum(calls), batch_size, streams["buffer"]).split(list(calls))
+        for index in places:
+            batch = {EACH: self.noise(len(index), streams["noise"]), **stored}
+            self._take(self._step(batch, index, first=self._updates.value), len(index))
+
+    def _stored(self, buffer: ReplayBuffer) -> dict[str, Any]:
+        """Return the memory of the columns that the losses read, and of what discounts follow from."""
+        return {key: buffer.ring.flat[key] for key in (*self.columns, "terminated") if key in buffer.ring.flat}
+
+    def complete(self, rows: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Rows that are read where they lie have no discounts yet."""
+        return rows if "discount" in rows else {**rows, "discount": discounts(rows, self.context.config.algorithm.gamma)}
+
+    def _take(self, reports: Mapping[str, Tensor], steps: int) -> None:
+        """Note what a call of updates did."""
+        self._updates.value += steps
+        for stage, table in reports.items():
+            self.metrics.add_rows(table, self._step.keys[stage], group=stage or "update")
+
+    def _update_recorded(self, buffer: ReplayBuffer, calls: Sequence[int]) -> None:
+        """Take gradient steps with all that belongs to them recorded: places, gathering, noise, losses, steps."""
         streams = self.context.streams
         buffer.size_on(self.context.device)
-        for steps in self._calls(count):
+        for steps in calls:
             rows = self._rows.setdefault((buffer.name, steps), partial(self._drawn, buffer, steps))
-            reports = self._step.drawing(rows, (streams["buffer"], streams["noise"]), steps, first=int(self._updates))
-            self._updates += steps
-            for stage, table in reports.items():
-                self.metrics.add_rows(table, self._step.keys[stage], group=stage or "update")
-        return HookResult(updates=count)
+            drawn_from = (streams["buffer"], streams["noise"])
+            self._take(self._step.drawing(rows, drawn_from, steps, first=self._updates.value), steps)
 
     def _drawn(self, buffer: ReplayBuffer, steps: int) -> tuple[dict[str, Any], None]:
         streams, batch_size = self.context.streams, self.context.config.algorithm.batch_size
@@ -187,7 +211,7 @@ class OffPolicy(Workflow):
 
     def _begin(self) -> None:
         """Make the update and its counter; the last act of `initialize`."""
-        self._updates = torch.zeros((), dtype=torch.int64)
+        self._updates = Counter()
         self._step = self.update_step()
         self._rows: dict[tuple[str, int], Any] = {}
 

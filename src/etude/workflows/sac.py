@@ -133,6 +133,7 @@ class SAC(WithCritics):
             after=follow,
             changed_after=follow.tensors,
             skip_non_finite=self.context.config.training.on_nan == "skip",
+            complete=self.complete,
             mode=self.context.mode,
         )
 
@@ -149,7 +150,7 @@ class SAC(WithCritics):
         shape = (self.settings.batch_size, self.head.size // 2)
         # One update at a time, so that the numbers do not depend on how many are taken at once.
         drawn = [torch.empty(2, *shape, device=generator.device).normal_(generator=generator) for _ in range(count)]
-        here, there = torch.stack(drawn).unbind(1)
+        here, there = (drawn[0][None] if count == 1 else torch.stack(drawn)).unbind(1)
         return {"noise": here, "next_noise": there}
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:

@@ -143,6 +143,7 @@ class SQL(WithCritics):
             after_every=self.settings.target_every,
             changed_after=follow.tensors,
             skip_non_finite=self.context.config.training.on_nan == "skip",
+            complete=self.complete,
             mode=self.context.mode,
         )
 

@@ -116,6 +116,7 @@ class TD3(WithCritics):
             after_every=delay,
             changed_after=follow.tensors,
             skip_non_finite=self.context.config.training.on_nan == "skip",
+            complete=self.complete,
             mode=self.context.mode,
         )
 

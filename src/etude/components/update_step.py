@@ -224,10 +224,11 @@ class UpdateStep:
         if self._complete is not None:
             found = [self._complete(rows) for rows in found]
         for stage in self.stages if len(found) > 1 else ():
-            names = getattr(stage.objective, "reads_beforehand", ())
+            objective: Any = stage.objective
+            names = getattr(objective, "reads_beforehand", ())
             if names:
                 with torch.no_grad():
-                    more = stage.objective.beforehand(_joined([{name: rows[name] for name in names} for rows in found]))
+                    more = objective.beforehand(_joined([{name: rows[name] for name in names} for rows in found]))
                 parts = {key: column.tensor_split(len(found)) for key, column in more.items()}
                 found = [{**rows, **{key: part[k] for key, part in parts.items()}} for k, rows in enumerate(found)]
         return found

@@ -30,7 +30,7 @@ class EpisodeStatistics:
         self._finished = torch.zeros((), dtype=torch.int64, device=device)
         self._logged = 0
         self._best: float | None = None
-        self._arrays = (self._returns.numpy(), self._lengths.numpy()) if self._on_host else ()
+        self._arrays = (self._returns.numpy(), self._lengths.numpy()) if self._on_host else None
 
     def add(self, reward: Tensor, ended: Tensor, raw_reward: Tensor | None = None) -> None:
         """Take in one vector step: rewards, ends and, where they are others, the task's own rewards, all (N,)."""
@@ -58,6 +58,7 @@ class EpisodeStatistics:
         self._lengths *= ~ended
 
     def _add_on_host(self, reward: Tensor, ended: Tensor, raw_reward: Tensor | None) -> None:
+        assert self._arrays is not None
         returns, lengths = self._arrays
         returns += reward.numpy()
         lengths += 1

@@ -79,6 +79,7 @@ def test_a_buffer_on_the_host_gives_batches_on_the_device(monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # is a prototype, torch says
 @pytest.mark.parametrize("kind", MAKERS)
 def test_the_same_on_a_gpu(kind: str) -> None:
     run(kind, "cuda")  # warm-up: the first calls of some kernels wait

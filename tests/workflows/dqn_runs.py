@@ -20,6 +20,7 @@ TINY = (
     *("algorithm.gradient_steps=2", "algorithm.target_every=3", "algorithm.dueling_units=8", "algorithm.quantiles=5"),
     *("algorithm.tau=1", "algorithm.reward_scale=1", "algorithm.learning_rate=1e-3"),
     *("environment.num_envs=2", "training.total_steps=400", "evaluation.every_steps=0", "buffers.replay.capacity=100"),
+    "experiment.device=cpu",
 )
 DISTRIBUTIONS = {
     "none": (),

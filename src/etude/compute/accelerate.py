@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import warnings
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, Literal
@@ -58,6 +59,8 @@ def compile_apart(function: Any, device: torch.device) -> Callable[..., Any]:
     own = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
     bound = MethodType(own, function.__self__) if hasattr(function, "__self__") else own
     options = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe, **(_ON_CPU if device.type == "cpu" else _ON_GPU)}
+    if device.type == "cuda":  # experiment.tf32 is the user's choice, and off for a reason: torch need not advise it
+        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)
     return torch.compile(bound, dynamic=False, fullgraph=True, options=options)
 
 

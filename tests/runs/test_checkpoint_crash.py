@@ -41,8 +41,9 @@ random.seed(0)
 began = time.perf_counter()
 save(1)
 one_save = time.perf_counter() - began  # a busy disk takes ten times as long
-reached = 1
-for trial in range(15):
+reached, trials = 1, 0
+while trials < 15 or reached <= 5:
+    trials += 1
     child = os.fork()
     if child == 0:
         step = reached
@@ -54,8 +55,9 @@ for trial in range(15):
     os.waitpid(child, 0)
     now = newest_step()
     assert now >= reached, (now, reached)
+    if now == reached:
+        one_save *= 1.2  # it may have become busy since
     reached = now
-assert reached > 5, reached
 """
 
 # Dies before the n-th step that touches the disk's order, for every n until a save gets through.
@@ -97,7 +99,7 @@ assert not left, left
 
 def _run(script: str, directory: Path) -> None:
     command = [sys.executable, "-c", PRELUDE + script, str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -270,7 +270,7 @@ class ReplayBuffer(Buffer):
 
     def rows(self, count: int, n: int, generator: Generator, columns: Collection[str]) -> Batch:
         """Return the columns of `count` batches, (count, n, ...), and nothing that only the host knows: see `is_plain`."""
-        index = self._index(self._random_many(count, n, generator))
+        index = self.draw_places(count, n, generator)
         batch = self._one_step({key: self.ring.flat[key] for key in columns if key in self.ring.flat}, index.reshape(-1))
         return map_columns(batch, lambda column: column.view(*index.shape, *column.shape[1:]))
 
@@ -298,7 +298,7 @@ class ReplayBuffer(Buffer):
     def _one_step(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
         batch = self._take(stored, index)
         ended = batch["terminated"] if "terminated" in batch else self.ring.flat["terminated"].index_select(0, index)
-        batch["discount"] = discounts({"terminated": ended, "reward": self.ring.flat["reward"]}, self.gamma)
+        batch["discount"] = discounts(ended, self.gamma, self.ring.flat["reward"].dtype)
         return batch
 
     def _several_steps(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
@@ -333,6 +333,6 @@ class ReplayBuffer(Buffer):
             self._stacks.load_state_dict(state["stacks"])
 
 
-def discounts(rows: Mapping[str, Any], gamma: float) -> Tensor:
+def discounts(ended: Tensor, gamma: float, dtype: torch.dtype) -> Tensor:
     """Return what the value of where each transition led counts: nothing where the task ended. (n,)"""
-    return rows["terminated"].logical_not().to(rows["reward"].dtype) * gamma
+    return ended.logical_not().to(dtype) * gamma

@@ -45,6 +45,7 @@ from etude.workflows.q_policy import QPolicy
 
 TO_NEARLY_GREEDY = Schedule(1.0, 0.05, 0.0, 0.1)
 TARGETS = "target_outputs"
+"""The column of what the target network says of each action, where it was asked beforehand."""
 
 
 @dataclass(frozen=True)
@@ -293,8 +294,9 @@ class QLoss(nn.Module):
     def following(self, rows: Mapping[str, Any]) -> Tensor:
         """Return what the target network says of the best allowed action, (B, size)."""
         observation = rows["final_observation"]
-        outputs = rows[TARGETS] if TARGETS in rows else self.target_q(self.normalizer(observation))
-        judged = self.q(self.normalizer(observation)) if self.settings.double else outputs
+        seen = self.normalizer(observation)
+        outputs = rows[TARGETS] if TARGETS in rows else self.target_q(seen)
+        judged = self.q(seen) if self.settings.double else outputs
         return of_action(outputs, allowed(self.q.values(judged), observation).argmax(-1))
 
 

@@ -139,7 +139,7 @@ class OffPolicy(Workflow):
         """Take gradient steps on batches that the buffer puts together."""
         for steps, batch in self._batches(buffer, calls):
             rows = {key: batch[key] for key in (*self.columns, "weight") if key in batch}
-            self._take(self._step(rows | self.noise(steps, self.context.streams["noise"]), first=self._updates.value), steps)
+            self._note(self._step(rows | self.noise(steps, self.context.streams["noise"]), first=self._updates.value), steps)
             self.learned(buffer, batch)
 
     def _update_compiled(self, buffer: ReplayBuffer, calls: Sequence[int]) -> None:
@@ -148,7 +148,7 @@ class OffPolicy(Workflow):
         places = buffer.draw_places(sum(calls), batch_size, streams["buffer"]).split(list(calls))
         for index in places:
             batch = {EACH: self.noise(len(index), streams["noise"]), **stored}
-            self._take(self._step(batch, index, first=self._updates.value), len(index))
+            self._note(self._step(batch, index, first=self._updates.value), len(index))
 
     def _stored(self, buffer: ReplayBuffer) -> dict[str, Any]:
         """Return the memory of the columns that the losses read, and of what discounts follow from."""
@@ -156,9 +156,12 @@ class OffPolicy(Workflow):
 
     def complete(self, rows: Mapping[str, Any]) -> Mapping[str, Any]:
         """Rows that are read where they lie have no discounts yet."""
-        return rows if "discount" in rows else {**rows, "discount": discounts(rows, self.context.config.algorithm.gamma)}
+        if "discount" in rows:
+            return rows
+        gamma = self.context.config.algorithm.gamma
+        return {**rows, "discount": discounts(rows["terminated"], gamma, rows["reward"].dtype)}
 
-    def _take(self, reports: Mapping[str, Tensor], steps: int) -> None:
+    def _note(self, reports: Mapping[str, Tensor], steps: int) -> None:
         """Note what a call of updates did."""
         self._updates.value += steps
         for stage, table in reports.items():
@@ -171,7 +174,7 @@ class OffPolicy(Workflow):
         for steps in calls:
             rows = self._rows.setdefault((buffer.name, steps), partial(self._drawn, buffer, steps))
             drawn_from = (streams["buffer"], streams["noise"])
-            self._take(self._step.drawing(rows, drawn_from, steps, first=self._updates.value), steps)
+            self._note(self._step.drawing(rows, drawn_from, steps, first=self._updates.value), steps)
 
     def _drawn(self, buffer: ReplayBuffer, steps: int) -> tuple[dict[str, Any], None]:
         streams, batch_size = self.context.streams, self.context.config.algorithm.batch_size

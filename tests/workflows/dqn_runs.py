@@ -31,12 +31,12 @@ ACTIONS = 4
 MASKED = spaces.Dict({"seen": spaces.Box(-1, 1, (3,)), "kind": spaces.Discrete(2), "action_mask": spaces.MultiBinary(ACTIONS)})
 
 
-def config(*words: str, spec: str = "CartPole-v1:dqn") -> Config:
+def config(*words: str, spec: str | None = "CartPole-v1:dqn") -> Config:
     return assembly.resolve(compose(spec, words=(*TINY, *words)).config)
 
 
-def build(*words: str) -> Orchestrator:
-    orchestrator = assembly.build(config(*words))
+def build(*words: str, spec: str | None = "CartPole-v1:dqn") -> Orchestrator:
+    orchestrator = assembly.build(config(*words, spec=spec))
     assert orchestrator.collector is not None
     orchestrator.collector.start(orchestrator.workflow.initial_state)
     return orchestrator

@@ -32,8 +32,8 @@ def test_epsilon_follows_the_environment_steps_however_they_are_collected(chunk:
     workflow, seen = dqn_of(orchestrator), []
     original = workflow._epsilon
 
-    def watched() -> float:
-        seen.append(original())
+    def watched(count: int) -> float:
+        seen.append(original(count))
         return seen[-1]
 
     workflow._epsilon = watched  # type: ignore[method-assign] # of this run alone

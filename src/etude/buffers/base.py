@@ -69,6 +69,11 @@ class Buffer(ABC):
         return None
 
     @property
+    def takes_arrays(self) -> bool:
+        """Whether a row may be of NumPy arrays too, now that there are columns to copy them to."""
+        return False
+
+    @property
     def room(self) -> int | None:
         """How many more vector steps may be written before learning must empty it; None if any number may."""
         return None

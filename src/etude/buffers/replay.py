@@ -156,6 +156,12 @@ class ReplayBuffer(Buffer):
             self._allocate(kept)
         self.ring.add(kept)
 
+    @property
+    def takes_arrays(self) -> bool:
+        """Where they are copied as they come."""
+        on_host = self.ring.device.type == "cpu" and bool(self.ring.columns)
+        return on_host and self._stacks is None and type(self).add is ReplayBuffer.add
+
     def bind(self, environment: Any) -> None:
         """Look how much memory the task's transitions will take, so that what does not fit is known before the run begins."""
         observation, action = environment.single_observation_space, environment.single_action_space

@@ -76,7 +76,7 @@ class Ring:
             self._is_flat = not any(isinstance(value, Mapping) for value in row.values())
         slot = self.written % self.rows
         for array, value in zip(self._arrays, row.values() if self._is_flat else leaves(row), strict=True):
-            array[slot] = _array(value)
+            array[slot] = value if type(value) is np.ndarray else _array(value)
 
     def _copy(self, row: Mapping[str, Any]) -> None:
         block, place = divmod(self.cursor, ROWS_OF_VIEWS)

@@ -8,7 +8,9 @@ can be taken one way now and another way after a resume. Random numbers come in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -27,6 +29,8 @@ Pattern = tuple[tuple[bool, ...], ...]
 """Which stages run in each of K updates; the last entry of an update says whether `after` does."""
 Rows = Callable[[], tuple[Mapping[str, Any], Tensor | None]]
 """A batch, and which of its rows each update reads (K, B), or None if slice k is update k's."""
+Steps = Callable[[Mapping[str, Any], Tensor | None], tuple[Tensor, ...]]
+"""Takes K updates on a batch, and returns each stage's table of metrics."""
 WARM_UP_CALLS = 3
 STEPS_PER_CALL = 4
 """How many steps are worth unrolling into one compiled call: fewer trips through Python, for a longer compilation."""
@@ -102,6 +106,7 @@ class UpdateStep:
     ) -> None:
         self.stages, self._after, self._decide, self._complete = tuple(stages), after, decide, complete
         self._paces = (*(stage.every for stage in self.stages), after_every)
+        self._period, self._patterns = math.lcm(*self._paces), dict[tuple[int, int], Pattern]()
         self.skip, self._skip_non_finite, self._changed_after = skip, skip_non_finite, tuple(changed_after)
         compilable = all(is_adam(stage.optimizer) for stage in self.stages)
         # Optimisers without tensor rates have theirs written by the host before every step, which a captured step would miss.
@@ -110,9 +115,8 @@ class UpdateStep:
         self.steps_per_call = 1 if self.mode == "eager" else STEPS_PER_CALL
         self.keys: dict[str, tuple[str, ...]] = {}
         self.per_row: dict[str, Tensor] = {}
-        """What the objectives of the last call said of each row, by stage: (times it took part, B)."""
-        self._run = self._replay if is_recorded(self.mode) else self.steps
-        self._compiled_steps: dict[Any, Callable[..., tuple[Tensor, ...]]] = {}
+        """What the objectives of the last call, or calls together, said of each row, by stage: (times it took part, B)."""
+        self._compiled_steps: dict[Any, Steps] = {}
         self._graphs: dict[Any, _GraphOfInputs] = {}
         self._drawing: dict[Any, _Graph] = {}
 
@@ -123,8 +127,21 @@ class UpdateStep:
         what is sliced all the same, such as noise, is in `batch[EACH]`. `first` is the number of updates before these.
         """
         count = len(indices) if indices is not None else len(next(_leaves(batch)))
-        pattern = self._pattern(first, count)
-        return self._by_stage(pattern, self._run(batch, indices, pattern))
+        return self.in_calls([(batch, indices)], count, first=first)
+
+    def in_calls(
+        self, calls: Iterable[tuple[Mapping[str, Any], Tensor | None]], count: int, *, first: int = 0
+    ) -> dict[str, Tensor]:
+        """Do the same for several batches of one shape, `count` updates each, and return the metrics of all together."""
+        patterns, tables, found = [], [], dict[Pattern, Steps]()
+        for batch, indices in calls:
+            pattern = self._pattern(first, count)
+            if pattern not in found:
+                found[pattern] = self._ready(batch, indices, pattern)
+            tables.append(found[pattern](batch, indices))
+            patterns.append(pattern)
+            first += count
+        return self._by_stage(patterns, tables)
 
     def drawing(self, rows: Rows, generators: Sequence[Generator], count: int, *, first: int = 0) -> dict[str, Tensor]:
         """Take K updates on the batch (K, B, ...) that `rows()` draws from `generators`: as part of the recording, in a graph.
@@ -133,14 +150,17 @@ class UpdateStep:
         """
         pattern = self._pattern(first, count)
         if not is_recorded(self.mode):
-            return self._by_stage(pattern, self._run(*rows(), pattern))
+            return self._by_stage([pattern], [self.steps(*rows(), pattern)])
         key = (id(rows), pattern)
         if key not in self._drawing:
             self._drawing[key] = _Graph(self, pattern, rows, generators)
-        return self._by_stage(pattern, self._drawing[key].run())
+        return self._by_stage([pattern], [self._drawing[key].run()])
 
     def _pattern(self, first: int, count: int) -> Pattern:
-        return tuple(tuple((first + k) % every == every - 1 for every in self._paces) for k in range(count))
+        key = (first % self._period, count)
+        if key not in self._patterns:
+            self._patterns[key] = tuple(tuple((first + k) % every == every - 1 for every in self._paces) for k in range(count))
+        return self._patterns[key]
 
     def eager(self, rows: Mapping[str, Any], takes_part: Sequence[bool] | None = None) -> list[dict[str, Tensor]]:
         """Update on rows as they are and return each stage's metrics by name; everything takes part unless told."""
@@ -189,17 +209,35 @@ class UpdateStep:
                 tables.append(torch.cat([table, torch.stack(of_rows)], 1) if of_rows else table)
         return tuple(tables)
 
-    def _by_stage(self, pattern: Pattern, tables: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        names = [stage.name for position, stage in enumerate(self.stages) if any(step[position] for step in pattern)]
-        found, self.per_row = dict(zip(names, tables, strict=True)), {}
-        for name, table in found.items():
+    def _by_stage(self, patterns: Sequence[Pattern], tables: Sequence[tuple[Tensor, ...]]) -> dict[str, Tensor]:
+        """Return the tables of several calls by stage, and keep apart what belongs to rows."""
+        found: dict[str, list[Tensor]] = {}
+        for pattern, of_call in zip(patterns, tables, strict=True):
+            names = [stage.name for position, stage in enumerate(self.stages) if any(step[position] for step in pattern)]
+            for name, table in zip(names, of_call, strict=True):
+                found.setdefault(name, []).append(table)
+        joined = {name: parts[0] if len(parts) == 1 else torch.cat(parts) for name, parts in found.items()}
+        self.per_row = {}
+        for name, table in joined.items():
             if table.shape[1] > len(self.keys[name]):
-                found[name], self.per_row[name] = table.tensor_split([len(self.keys[name])], 1)
-        return found
+                joined[name], self.per_row[name] = table.tensor_split([len(self.keys[name])], 1)
+        return joined
+
+    def _ready(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> Steps:
+        """Return what takes a pattern's updates on batches like this one: recorded, compiled or as they are."""
+        if not is_recorded(self.mode):
+            return self._ready_unrecorded(batch, indices, pattern)
+        key = _key(batch, indices, pattern)
+        if key not in self._graphs:
+            self._graphs[key] = _GraphOfInputs(self, batch, indices, pattern)
+        return self._graphs[key].replay
+
+    def _ready_unrecorded(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> Steps:
+        return self._compiled(batch, indices, pattern) if is_compiled(self.mode) else partial(self._eager, pattern=pattern)
 
     def steps(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         """Take a pattern's updates, compiled or as they are, and return each stage's table of metrics."""
-        return (self._compiled if is_compiled(self.mode) else self._eager)(batch, indices, pattern)
+        return self._ready_unrecorded(batch, indices, pattern)(batch, indices)
 
     def _eager(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         steps = []
@@ -235,24 +273,21 @@ class UpdateStep:
 
     # ---- compiled: losses, gradients, clipping, Adam and targets in one function of tensors ------------------------------
 
-    def _compiled(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
-        key = (pattern, *(leaf.shape for leaf in _leaves(batch)), None if indices is None else indices.shape)
+    def _compiled(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> Steps:
+        key = _key(batch, indices, pattern)
         if key not in self._compiled_steps:
             self._states = [adam_state(stage.objective, stage.optimizer) for stage in self.stages]
-            self._compiled_steps[key] = compile_apart(self._pure_steps, next(_leaves(batch)).device)
-        with torch.no_grad():
-            return self._compiled_steps[key](self._states, batch, indices, pattern)
+            self._compiled_steps[key] = compile_apart(self._pure_steps, next(_leaves(batch)).device, pattern)
+        return self._compiled_steps[key]
 
-    def _pure_steps(
-        self, states: list[dict[str, Any]], batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern
-    ) -> tuple[Tensor, ...]:
+    def _pure_steps(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         steps = []
         for begin, end in self._stretches(pattern):
             for rows, (*takes_part, ends) in zip(self._rows(batch, indices, begin, end), pattern[begin:end], strict=True):
                 steps.append(
                     [
                         self._pure_stage(stage, state, rows) if on else {}
-                        for stage, state, on in zip(self.stages, states, takes_part, strict=True)
+                        for stage, state, on in zip(self.stages, self._states, takes_part, strict=True)
                     ]
                 )
                 if self._after is not None and ends:
@@ -291,12 +326,6 @@ class UpdateStep:
         return self._report(stage, loss, metrics, {"": norm, **of_groups})
 
     # ---- captured: the eager or compiled step, recorded once for each pattern and replayed -------------------------------
-
-    def _replay(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
-        key = (pattern, *(leaf.shape for leaf in _leaves(batch)), None if indices is None else indices.shape)
-        if key not in self._graphs:
-            self._graphs[key] = _GraphOfInputs(self, batch, indices, pattern)
-        return self._graphs[key].replay(batch, indices)
 
     def touched(self) -> list[Tensor]:
         """Every tensor that an update may change."""
@@ -380,6 +409,11 @@ def _mean(parts: Sequence[tuple[float, dict[str, Tensor]]]) -> dict[str, Tensor]
         else torch.stack([share * metrics[key] for share, metrics in parts]).sum(0)
         for key in parts[0][1]
     }
+
+
+def _key(batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Any, ...]:
+    """Return what a compiled or recorded call is made for."""
+    return pattern, *(leaf.shape for leaf in _leaves(batch)), None if indices is None else indices.shape
 
 
 def _cut(tree: Mapping[str, Any], begin: int, end: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from etude.environments.spaces import observation_specs
 from etude.environments.step_buffers import StepBuffers
-from etude.environments.vector import Observation, Step, VectorEnvironment
+from etude.environments.vector import ArrayStep, Observation, Step, VectorEnvironment
 
 Array = np.ndarray
 _PI = math.pi
@@ -73,33 +73,40 @@ class ClassicVector(VectorEnvironment):
 
     def step(self, action: Tensor) -> Step:
         """Act in every copy; one that ends begins its next episode in the same step."""
+        buffers, ended = self._step(action.numpy())
+        return buffers.as_step(buffers.final_observation if ended else buffers.observation)
+
+    def step_arrays(self, action: Array) -> ArrayStep:  # type: ignore[override] # there is one
+        """The same from arrays to arrays."""
+        buffers, ended = self._step(action)
+        return buffers.as_arrays(ended=ended)
+
+    def _step(self, action: Array) -> tuple[StepBuffers, bool]:
+        """Write a step, and say whether an episode ended in it."""
         if self.num_envs == 1 and self.has_advance_one:
             return self._step_one(action.item())
         buffers = self._next_buffers()
         observation = buffers.arrays[""]
-        state, reward, terminated = self.advance(self._state, action.numpy())
+        state, reward, terminated = self.advance(self._state, action)
         self._age += 1
         buffers.reward[:] = reward
         buffers.terminated[:] = terminated
         np.greater_equal(self._age, self._limit, out=buffers.truncated)
         self.observe(state, observation)
-        final_observation = buffers.observation
-        ended = buffers.terminated | buffers.truncated
-        if ended.any():
+        which = np.flatnonzero(buffers.terminated | buffers.truncated)
+        if len(which):
             buffers.finals[""][:] = observation
-            final_observation = buffers.final_observation
-            which = np.flatnonzero(ended)
             state[which] = [self.draw(self._generators[i]) for i in which]
             self._age[which] = 0
             self.observe(state, observation)
         self._state = state
-        return buffers.as_step(final_observation)
+        return buffers, bool(len(which))
 
     def advance_one(self, state: list[float], action: Any) -> tuple[tuple[float, ...], float, bool]:
         """Return what `advance` does of one copy, bit for bit, in plain numbers: arrays of one are ten times as slow."""
         raise NotImplementedError
 
-    def _step_one(self, action: Any) -> Step:
+    def _step_one(self, action: Any) -> tuple[StepBuffers, bool]:
         buffers, array = self._next_buffers(), self._state
         observation = buffers.arrays[""]
         state, reward, terminated = self.advance_one(array[0].tolist(), action)
@@ -109,12 +116,12 @@ class ClassicVector(VectorEnvironment):
         buffers.reward[0], buffers.terminated[0], buffers.truncated[0] = reward, terminated, truncated
         self.observe(array, observation)
         if not (terminated or truncated):
-            return buffers.as_step(buffers.observation)
+            return buffers, False
         buffers.finals[""][:] = observation
         array[0] = self.draw(self._generators[0])
         self._age[0] = 0
         self.observe(array, observation)
-        return buffers.as_step(buffers.final_observation)
+        return buffers, True
 
     def state_dict(self) -> dict[str, Any]:
         """Return states, ages and generators."""

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from etude.environments.spaces import TensorSpec
-from etude.environments.vector import RAW_REWARD, Observation, Step
+from etude.environments.vector import RAW_REWARD, ArrayStep, Observation, Step
 
 
 class StepBuffers:
@@ -25,6 +25,7 @@ class StepBuffers:
         self.raw_reward_tensor = torch.from_numpy(self.raw_reward)
         self.terminated_tensor = torch.from_numpy(self.terminated)
         self.truncated_tensor = torch.from_numpy(self.truncated)
+        self._array_steps: list[ArrayStep] = []
 
     def as_step(self, final_observation: Observation, *, with_raw_reward: bool = False) -> Step:
         """Return what was written, as a Step."""
@@ -32,6 +33,15 @@ class StepBuffers:
         return Step(
             self.observation, self.reward_tensor, self.terminated_tensor, self.truncated_tensor, final_observation, info
         )
+
+    def as_arrays(self, *, ended: bool) -> ArrayStep:
+        """Return the same as arrays, for a task that has one observation; with the final ones where an episode ended."""
+        if not self._array_steps:
+            self._array_steps = [
+                ArrayStep(self.arrays[""], self.reward, self.terminated, self.truncated, final)
+                for final in (self.arrays[""], self.finals[""])
+            ]
+        return self._array_steps[ended]
 
 
 def _as_observation(arrays: dict[str, np.ndarray]) -> Observation:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import gymnasium
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,6 +35,16 @@ class Step(NamedTuple):
     info: dict[str, Tensor]
 
 
+class ArrayStep(NamedTuple):
+    """The same in NumPy arrays."""
+
+    observation: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    final_observation: np.ndarray
+
+
 class VectorEnvironment(ABC):
     """N copies of a task. In-process and worker versions give identical trajectories for the same seeds."""
 
@@ -48,6 +59,9 @@ class VectorEnvironment(ABC):
     render_fps: float | None = None
     """Steps that make a second of the task's own time."""
     return_threshold: float | None = None
+    step_arrays: Callable[[np.ndarray], ArrayStep] | None = None
+    """`step` from arrays to arrays, where there are no others underneath and nothing to report: for few copies of a quick task
+    it is the way between arrays and tensors that takes the time."""
     compute_reward: Callable[[Tensor, Tensor], Tensor] | None = None
     """Tasks with goals: the reward (n,) of having achieved one goal (n, ...) when another was desired."""
     compute_terminated: Callable[[Tensor, Tensor], Tensor] | None = None

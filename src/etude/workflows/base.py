@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import gymnasium
+import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
@@ -134,6 +135,8 @@ class Workflow(ABC):
     default_num_envs: ClassVar[int | None] = None
     """How many copies of an environment it learns from unless the user or a preset says otherwise."""
 
+    explore_arrays: Callable[[np.ndarray], np.ndarray] | None = None
+    """What `act` does while exploring, from observations (N, D) to actions (N, ...) in NumPy, where an algorithm can say so."""
     supports_heads: ClassVar[bool] = False
     """Whether one of its networks may be a head on another's features."""
     supports_memory: ClassVar[bool] = False
@@ -224,7 +227,7 @@ class Workflow(ABC):
         """Take `count` vector steps into the phase's buffer."""
         collector = self.context.collector
         assert collector is not None, "collecting needs an environment"
-        decisions = collector.collect(self.act, self.buffer(phase), count)
+        decisions = collector.collect(self.act, self.buffer(phase), count, self.explore_arrays)
         return HookResult(decisions=decisions, env_steps=decisions * collector.environment.action_repeat)
 
     def update(self, phase: Phase, count: int) -> HookResult:

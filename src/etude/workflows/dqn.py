@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
@@ -146,6 +147,9 @@ class DQN(OffPolicy):
         self._explore = self.recorded(self._exploring)
         self._total_steps = context.config.training.total_steps
         self._explored = Counter()  # environment steps, to know where on that schedule we are
+        self._noise: tuple[Tensor, np.ndarray] | None = None  # where it is drawn to on the host, and the same as an array
+        if self._policy.on_host is not None and type(self).act is DQN.act:
+            self.explore_arrays = partial(self._explore_on_host, generator=context.streams["action"])
         self._begin()
 
     def _dueling_head(self, size: int) -> DuelingHead | None:
@@ -173,16 +177,15 @@ class DQN(OffPolicy):
         """Take the best action; while exploring, any allowed one instead, in a share ε of the steps, and during the warm-up."""
         if mode != "explore":
             return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
-        epsilon = self._epsilon()
-        count = len(is_first)
-        self._explored.value += count * self._steps_per_decision
+        if self._policy.on_host is not None:
+            assert isinstance(observation, Tensor)
+            return ActResult(torch.from_numpy(self._explore_on_host(observation.numpy(), generator)), state)
+        epsilon = self._epsilon(len(is_first))
         if self._explore is not None:
             self._share.write(epsilon)
             return self._explore(observation)
         # As many numbers whatever they are used for, so that the stream does not depend on what was learnt.
-        noise = torch.empty((count, self._actions + 1), device=generator.device).uniform_(generator=generator)
-        if self._policy.on_host is not None:
-            return ActResult(self._explore_on_host(observation, noise.numpy(), epsilon), state)
+        noise = torch.empty((len(is_first), self._actions + 1), device=generator.device).uniform_(generator=generator)
         preference = noise[:, 1:]  # the highest of random numbers is any action
         if epsilon < 1:
             preference = torch.where(noise[:, :1] < epsilon, preference, self._policy.values(observation))
@@ -196,8 +199,15 @@ class DQN(OffPolicy):
         preference = torch.where(noise[:, :1] < self._share.tensor, noise[:, 1:], values)
         return ActResult(allowed(preference, observation).argmax(-1))
 
-    def _explore_on_host(self, observation: Observation, noise: np.ndarray, epsilon: float) -> Tensor:
+    def _explore_on_host(self, observation: np.ndarray, generator: Generator) -> np.ndarray:
         """The same in NumPy: the same numbers, and the same choice but for roundings of the values."""
+        count = len(observation)
+        epsilon = self._epsilon(count)
+        if self._noise is None or len(self._noise[1]) != count:
+            drawn = torch.empty((count, self._actions + 1))
+            self._noise = (drawn, drawn.numpy())
+        self._noise[0].uniform_(generator=generator)
+        noise = self._noise[1]
         preference = noise[:, 1:]
         if epsilon < 1:
             greedy = noise[:, 0] >= epsilon
@@ -206,14 +216,15 @@ class DQN(OffPolicy):
                 preference = self._policy.values_on_host(observation)
             elif how_many:
                 preference = np.where(greedy[:, None], self._policy.values_on_host(observation), preference)
-        return torch.from_numpy(preference.argmax(-1))
+        return preference.argmax(-1)
 
-    def _epsilon(self) -> float:
-        """The share of random actions at this very step, however many steps one call collects."""
+    def _epsilon(self, count: int) -> float:
+        """The share of random actions at this very step, however many steps one call collects; and count the step."""
+        done, epsilon = self._explored.value, self.settings.epsilon
+        self._explored.value += count * self._steps_per_decision
         if self.is_warming_up():
             return 1.0
-        epsilon = self.settings.epsilon
-        return epsilon.start if epsilon.is_constant else epsilon.at(self._explored.value, self._total_steps)
+        return epsilon.start if epsilon.is_constant else epsilon.at(done, self._total_steps)
 
     @property
     def _steps_per_decision(self) -> int:

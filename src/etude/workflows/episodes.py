@@ -37,7 +37,7 @@ class EpisodeStatistics:
         if raw_reward is not None and self._raw_returns is None:
             self._begin_raw()
         if self._on_host:
-            self._add_on_host(reward, ended, raw_reward)
+            self.add_arrays(reward.numpy(), ended.numpy(), None if raw_reward is None else raw_reward.numpy())
             return
         self._returns += reward
         self._lengths += 1
@@ -57,16 +57,16 @@ class EpisodeStatistics:
         self._returns *= ~ended
         self._lengths *= ~ended
 
-    def _add_on_host(self, reward: Tensor, ended: Tensor, raw_reward: Tensor | None) -> None:
+    def add_arrays(self, reward: np.ndarray, ends: np.ndarray, raw_reward: np.ndarray | None = None) -> None:
+        """The same in NumPy, on the CPU."""
         assert self._arrays is not None
         returns, lengths = self._arrays
-        returns += reward.numpy()
+        returns += reward
         lengths += 1
         raw_returns = None
         if raw_reward is not None and self._raw_returns is not None:
             raw_returns = self._raw_returns.numpy()
-            raw_returns += raw_reward.numpy()
-        ends = ended.numpy()
+            raw_returns += raw_reward
         if not np.count_nonzero(ends):  # a tenth of what any() costs
             return
         window, first = self._window.numpy(), int(self._finished)

@@ -146,9 +146,8 @@ class OffPolicy(Workflow):
         """Take gradient steps that read the transitions where they lie, by the places drawn for all of them at once."""
         streams, batch_size, stored = self.context.streams, self.context.config.algorithm.batch_size, self._stored(buffer)
         places = buffer.draw_places(sum(calls), batch_size, streams["buffer"]).split(list(calls))
-        for index in places:
-            batch = {EACH: self.noise(len(index), streams["noise"]), **stored}
-            self._note(self._step(batch, index, first=self._updates.value), len(index))
+        batches = (({EACH: self.noise(len(index), streams["noise"]), **stored}, index) for index in places)
+        self._note(self._step.in_calls(batches, calls[0], first=self._updates.value), sum(calls))
 
     def _stored(self, buffer: ReplayBuffer) -> dict[str, Any]:
         """Return the memory of the columns that the losses read, and of what discounts follow from."""

@@ -40,17 +40,19 @@ class QPolicy(Policy):
         outputs = self._q.shaped(self._forward(self._normalizer(observation)))
         return allowed(self._q.values(outputs), observation)
 
-    def values_on_host(self, observation: Observation) -> np.ndarray:
+    def values_on_host(self, observation: np.ndarray) -> np.ndarray:
         """Return what each action is worth, (N, actions), where `on_host` is."""
         assert self.on_host is not None
-        seen = self._normalizer(observation)
-        assert isinstance(seen, Tensor)
-        return self.on_host.forward(seen.numpy())
+        if self._normalizer.mode != "off":
+            seen = self._normalizer(torch.from_numpy(observation))
+            observation = seen.numpy()
+        return self.on_host.forward(observation)
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Take the best action, in any mode: exploring is the algorithm's business."""
         if self.on_host is not None:
-            return ActResult(torch.from_numpy(self.values_on_host(observation).argmax(-1)), state)
+            assert isinstance(observation, Tensor)
+            return ActResult(torch.from_numpy(self.values_on_host(observation.numpy()).argmax(-1)), state)
         return ActResult(self.values(observation).argmax(-1), state)
 
     def state_dict(self) -> dict[str, Any]:

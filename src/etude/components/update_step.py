@@ -23,6 +23,7 @@ from etude.buffers.rollout import take
 from etude.components.adam import adam_, adam_scalars, adam_state, is_adam
 from etude.components.optimizers import clipped_step, gradient_norms, or_non_finite
 from etude.compute.accelerate import Mode, compile_apart, is_compiled, is_recorded
+from etude.compute.captured import record
 
 Metrics = Mapping[str, Tensor]
 Pattern = tuple[tuple[bool, ...], ...]
@@ -360,12 +361,9 @@ class _Graph:
                     for value in state.values():
                         value.zero_()
         torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
         for generator, state in zip(generators, drawn, strict=True):
             generator.set_state(state)
-            self._graph.register_generator_state(generator)
-        with torch.cuda.graph(self._graph):
-            self._tables = step.steps(*rows(), pattern)
+        self._graph, self._tables = record(lambda: step.steps(*rows(), pattern), generators)
 
     def run(self) -> tuple[Tensor, ...]:
         """Take the updates and return copies of the metrics."""

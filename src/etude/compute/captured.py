@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Generator, Tensor
 from torch.utils import _pytree as pytree  # the only flattening of nested dicts and tuples that torch has
 
+Result = TypeVar("Result")
 WARM_UP_CALLS = 3
 """Calls that run as they are before one is recorded: libraries set themselves up in these."""
 
@@ -34,18 +36,23 @@ class Captured:
             self._calls += 1
             return self._function(*inputs)
         if self._graph is None:
-            self._graph = self._record(*inputs)
+            own = pytree.tree_map(torch.clone, inputs)
+            self._inputs = pytree.tree_leaves(own)
+            self._graph, self._result = record(partial(self._function, *own), self._generators)
         elif self._inputs:
             torch._foreach_copy_(self._inputs, pytree.tree_leaves(inputs))  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
         self._graph.replay()
         return self._result
 
-    def _record(self, *inputs: Any) -> torch.cuda.CUDAGraph:
-        own = pytree.tree_map(torch.clone, inputs)
-        self._inputs = pytree.tree_leaves(own)
-        graph = torch.cuda.CUDAGraph()
-        for generator in self._generators:
-            graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
-            self._result = self._function(*own)
-        return graph
+
+def record(function: Callable[[], Result], generators: Sequence[Generator] = ()) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """Record what a function does, and return the recording and where its results will be."""
+    graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        result = function()
+    # Recording has set the place in each random stream to 0, on a CUDA stream of its own. On a busy GPU that can come after
+    # the first replay has set it to where it belongs, which then draws the numbers that the random stream began with.
+    torch.cuda.synchronize()
+    return graph, result

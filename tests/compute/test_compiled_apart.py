@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from etude.compute.accelerate import compile_apart, has_compiler
+from etude.compute.accelerate import FEW_OUTPUTS, compile_apart, has_compiler
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
@@ -52,3 +52,31 @@ def test_functions_compiled_apart_keep_to_their_own_tensors() -> None:
     second(given, None)
     assert walks[0].place.tolist() == [4.0] * 3
     assert walks[1].place.tolist() == [2.0] * 3
+
+
+class Layers:
+    """Gradients of layers with few and with many outputs, with a bias and without."""
+
+    def __init__(self, outputs: int) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.weights = [torch.randn(16, 4, generator=generator), torch.randn(outputs, 16, generator=generator)]
+        self.bias = torch.randn(outputs, generator=generator)
+
+    def step(self, rows: Tensor) -> tuple[Tensor, ...]:
+        def loss(weights: list[Tensor], bias: Tensor) -> Tensor:
+            hidden = torch.nn.functional.linear(rows, weights[0]).relu()
+            return torch.nn.functional.linear(hidden, weights[1], bias).square().sum(-1).mean()
+
+        (first, second), bias = torch.func.grad(loss, argnums=(0, 1))(self.weights, self.bias)
+        return first, second, bias
+
+
+@pytest.mark.parametrize("outputs", [1, 2, FEW_OUTPUTS, FEW_OUTPUTS + 1])
+@pytest.mark.parametrize("shape", [(8, 4), (2, 5, 4)])
+def test_layers_with_few_outputs_have_the_same_gradients(outputs: int, shape: tuple[int, ...]) -> None:
+    layers = Layers(outputs)
+    compiled = compile_apart(layers.step, torch.device("cpu"))
+    for seed in range(2):
+        rows = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        for one, other in zip(compiled(rows), layers.step(rows), strict=True):
+            torch.testing.assert_close(one, other)

@@ -15,6 +15,8 @@ from torch import Tensor
 Mode = Literal["eager", "compiled", "graph", "compiled graph"]
 REPAYS_COMPILING = 50_000
 """Gradient steps from which compiling (half a minute) is repaid on the CPU, for networks of the usual size."""
+FEW_OUTPUTS = 6
+"""Up to how many a linear layer is compiled for the CPU as sums of products."""
 SETTINGS: dict[Mode, str] = {"eager": "off", "compiled": "on", "graph": "capture", "compiled graph": "on"}
 """What `experiment.compile` says to have each of them."""
 
@@ -97,6 +99,8 @@ class _Apart:
         called: list[tuple[tuple[Tensor, ...], Sequence[Tensor]]] = []
 
         def backend(graph: Any, examples: Any) -> Callable[..., Sequence[Tensor]]:
+            if not any(example.is_cuda for example in examples):
+                _sum_few_outputs(graph)
             code: Any = compile_fx(graph, examples, config_patches=self._options)
             self._code = code
 
@@ -116,6 +120,28 @@ class _Apart:
         places = {id(tensor): k for k, tensor in enumerate(returned)}
         self._outputs = [places[id(tensor)] for tensor in result]
         return result
+
+
+def _sum_few_outputs(graph: torch.fx.GraphModule) -> None:
+    """Write linear layers with few outputs as sums of products, which the compiler joins with what is around them.
+
+    The matrix products of libraries are made for larger ones: on batches of 64 to 256 rows each such layer, forwards and
+    backwards, takes 13 to 40 µs less so, the more the fewer outputs, and no less with eight of them.
+    """
+    for node in graph.graph.find_nodes(op="call_function", target=torch.nn.functional.linear):
+        if node.kwargs:  # nn.Linear gives none
+            continue
+        rows, weight, *bias = node.args
+        if len(weight.meta["example_value"]) > FEW_OUTPUTS:
+            continue
+        with graph.graph.inserting_before(node):
+            products = graph.graph.call_function(torch.mul, (graph.graph.call_method("unsqueeze", (rows, -2)), weight))
+            outputs = graph.graph.call_method("sum", (products, -1))
+            if bias and bias[0] is not None:
+                outputs = graph.graph.call_function(torch.add, (outputs, bias[0]))
+        node.replace_all_uses_with(outputs)
+        graph.graph.erase_node(node)
+    graph.recompile()
 
 
 def _tensors_of(tree: Any) -> Iterator[Tensor]:

@@ -137,9 +137,10 @@ class UpdateStep:
         patterns, tables, found = [], [], dict[Pattern, Steps]()
         for batch, indices in calls:
             pattern = self._pattern(first, count)
-            if pattern not in found:
-                found[pattern] = self._ready(batch, indices, pattern)
-            tables.append(found[pattern](batch, indices))
+            steps = found.get(pattern)
+            if steps is None:
+                steps = found[pattern] = self._ready(batch, indices, pattern)
+            tables.append(steps(batch, indices))
             patterns.append(pattern)
             first += count
         return self._by_stage(patterns, tables)

@@ -221,15 +221,11 @@ class DQN(OffPolicy):
     def _epsilon(self, count: int) -> float:
         """The share of random actions at this very step, however many steps one call collects; and count the step."""
         done, epsilon = self._explored.value, self.settings.epsilon
-        self._explored.value += count * self._steps_per_decision
+        collector = self.context.collector
+        self._explored.value += count if collector is None else count * collector.environment.action_repeat
         if self.is_warming_up():
             return 1.0
         return epsilon.start if epsilon.is_constant else epsilon.at(done, self._total_steps)
-
-    @property
-    def _steps_per_decision(self) -> int:
-        collector = self.context.collector
-        return 1 if collector is None else collector.environment.action_repeat
 
     @torch.no_grad()
     def values(self, observation: Observation) -> Tensor:

@@ -112,8 +112,10 @@ class OffPolicy(Workflow):
 
     def is_warming_up(self) -> bool:
         """Whether actions are still uniformly random."""
-        buffers = self.context.buffers.values()
-        return sum(buffer.size for buffer in buffers) < self.context.config.algorithm.learning_starts
+        missing = self.context.config.algorithm.learning_starts
+        for buffer in self.context.buffers.values():
+            missing -= buffer.size
+        return missing > 0
 
     def update(self, phase: Phase, count: int) -> HookResult:
         """Take `count` gradient steps on batches from the phase's buffer, once it holds enough."""

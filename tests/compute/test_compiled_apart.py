@@ -71,9 +71,8 @@ class Layers:
         return first, second, bias
 
 
-@pytest.mark.parametrize("outputs", [1, 2, FEW_OUTPUTS, FEW_OUTPUTS + 1])
-@pytest.mark.parametrize("shape", [(8, 4), (2, 5, 4)])
-def test_layers_with_few_outputs_have_the_same_gradients(outputs: int, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("outputs", "shape"), [(1, (2, 5, 4)), (FEW_OUTPUTS, (8, 4)), (FEW_OUTPUTS + 1, (8, 4))])
+def test_layers_with_few_inputs_or_outputs_have_the_same_gradients(outputs: int, shape: tuple[int, ...]) -> None:
     layers = Layers(outputs)
     compiled = compile_apart(layers.step, torch.device("cpu"))
     for seed in range(2):

@@ -23,7 +23,7 @@ from etude.buffers.rollout import take
 from etude.components.adam import adam_, adam_scalars, adam_state, is_adam
 from etude.components.optimizers import clipped_step, gradient_norms, or_non_finite
 from etude.compute.accelerate import Mode, compile_apart, is_compiled, is_recorded
-from etude.compute.captured import record
+from etude.compute.captured import WARM_UP_CALLS, record
 
 Metrics = Mapping[str, Tensor]
 Pattern = tuple[tuple[bool, ...], ...]
@@ -32,7 +32,6 @@ Rows = Callable[[], tuple[Mapping[str, Any], Tensor | None]]
 """A batch, and which of its rows each update reads (K, B), or None if slice k is update k's."""
 Steps = Callable[[Mapping[str, Any], Tensor | None], tuple[Tensor, ...]]
 """Takes K updates on a batch, and returns each stage's table of metrics."""
-WARM_UP_CALLS = 3
 STEPS_PER_CALL = 4
 """How many steps are worth unrolling into one compiled call: fewer trips through Python, for a longer compilation."""
 PER_ROW = "per_row"

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 State = Any
 """What an actor carries from step to step: a recurrent state, a plan. None if nothing."""
+Explore = Callable[[np.ndarray], np.ndarray]
+"""Observations (N, D) to actions (N, ...), as training data is gathered."""
 Mode = Literal["explore", "sample", "mode"]
 """explore: as training data is gathered; sample: from the policy as it is; mode: its most likely action."""
 
@@ -135,8 +137,8 @@ class Workflow(ABC):
     default_num_envs: ClassVar[int | None] = None
     """How many copies of an environment it learns from unless the user or a preset says otherwise."""
 
-    explore_arrays: Callable[[np.ndarray], np.ndarray] | None = None
-    """What `act` does while exploring, from observations (N, D) to actions (N, ...) in NumPy, where an algorithm can say so."""
+    explore_arrays: Explore | None = None
+    """What `act` does while exploring, in NumPy, where an algorithm can say so."""
     supports_heads: ClassVar[bool] = False
     """Whether one of its networks may be a head on another's features."""
     supports_memory: ClassVar[bool] = False

@@ -14,12 +14,10 @@ from etude.compute.packed_transfer import PackedTransfer
 from etude.compute.random_streams import RandomStreams, derive_seed
 from etude.environments.replay import ReplayError
 from etude.environments.vector import RAW_REWARD, ArrayStep, Observation, Step, VectorEnvironment, map_observation
-from etude.workflows.base import ActResult, State
+from etude.workflows.base import ActResult, Explore, State
 from etude.workflows.episodes import EpisodeStatistics
 from etude.workflows.metrics import MetricSums
 
-Explore = Callable[[np.ndarray], np.ndarray]
-"""Observations (N, D) to actions (N, ...)."""
 REPORTED = "collect/"
 """Where what an environment says of its steps is logged."""
 WORTH_PINNING = 2**18

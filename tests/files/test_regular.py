@@ -1,0 +1,72 @@
+"""A stranger's folder can't make Etude write elsewhere, wait for ever or read without end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from etude.files.regular import open_descriptor, own_folder, read_bytes
+
+WRITING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+
+def test_a_link_is_never_written_through(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "run.log").symlink_to(precious)
+    with pytest.raises(OSError, match="is a link, which is never followed"):
+        open_descriptor(tmp_path / "run.log", WRITING | os.O_TRUNC)
+    assert precious.read_text() == "mine"
+
+
+def test_a_link_to_nothing_creates_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run.log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="is a link"):
+        open_descriptor(tmp_path / "run.log", WRITING)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, WRITING])
+def test_a_fifo_is_refused_without_waiting(tmp_path: Path, flags: int) -> None:
+    os.mkfifo(tmp_path / "summary.json")
+    with pytest.raises(OSError, match="not a regular file"):
+        open_descriptor(tmp_path / "summary.json", flags)
+
+
+def test_a_device_is_refused() -> None:
+    with pytest.raises(OSError, match="not a regular file"):
+        read_bytes(Path("/dev/zero"))
+
+
+def test_a_folder_in_a_files_place_is_said(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(IsADirectoryError, match="is a folder, not a file"):
+        open_descriptor(tmp_path / "metrics.jsonl", WRITING)
+
+
+def test_no_more_is_read_than_allowed(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * 100)
+    assert len(read_bytes(tmp_path / "large", 100)) == 100
+    with pytest.raises(OSError, match="larger than the 99 bytes allowed"):
+        read_bytes(tmp_path / "large", 99)
+
+
+def test_a_new_file_has_the_rights_that_the_umask_leaves(tmp_path: Path) -> None:
+    os.close(open_descriptor(tmp_path / "new", WRITING))
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_an_own_folder_is_made_and_no_link(tmp_path: Path) -> None:
+    assert own_folder(tmp_path / "logs").is_dir()
+    assert own_folder(tmp_path / "logs").is_dir()
+    (tmp_path / "linked").symlink_to(tmp_path / "logs")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    for name in ("linked", "dangling"):
+        with pytest.raises(OSError, match="is a link"):
+            own_folder(tmp_path / name)
+    with pytest.raises(NotADirectoryError):
+        own_folder(tmp_path / "file")

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import gymnasium
 import numpy as np
 import pytest
 import tasks
 from measurement import Point, steady
+from sides import stepping
 from sides.stepping import drawn_actions, step_through
 
 
@@ -43,10 +46,12 @@ def test_a_call_that_only_resets_is_no_transition() -> None:
     assert [point.units for point in same_step] == [0, 8, 20]
 
 
-def test_stepping_goes_on_until_enough_time_is_measured() -> None:
-    task = tasks.SteppingTask("any", num_envs=1, warmup_steps=1, block_steps=1, min_seconds=0.02)
-    points = step_through(lambda action: None, [None], task)
-    assert points[-1].at - points[1].at >= 0.02
+def test_stepping_goes_on_until_enough_time_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[None] = []
+    monkeypatch.setattr(stepping, "time", SimpleNamespace(perf_counter=lambda: 0.5 * len(steps)))  # each takes half a second
+    task = tasks.SteppingTask("any", num_envs=1, warmup_steps=1, block_steps=1, min_seconds=2.0)
+    points = step_through(steps.append, [None], task)
+    assert [point.at for point in points] == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
 
 
 def test_every_side_is_given_the_same_actions() -> None:

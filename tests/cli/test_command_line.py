@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -23,20 +22,13 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_help_is_quick_and_does_not_import_torch() -> None:
-    code = (
-        "import sys; from etude.cli import run; run(['--help']);"
-        "heavy = {'torch', 'numpy', 'gymnasium', 'hydra', 'omegaconf'} & set(sys.modules);"
-        "assert not heavy, heavy"
-    )
-    best = float("inf")
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        # Processor time: what it costs, whatever else the machine is doing.
-        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert best < 0.3
+def test_help_imports_little() -> None:
+    code = "import json, sys; from etude.cli import run; run(['--help']); print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    imported = set(json.loads(done.stdout.splitlines()[-1]))
+    assert not {"torch", "numpy", "gymnasium", "hydra", "omegaconf", "yaml"} & imported
+    # What `--help` costs is its imports, mostly cyclopts and rich.
+    assert len(imported) < 400
 
 
 def test_every_verb_of_the_help_works(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -76,7 +75,5 @@ def test_json_has_every_family_with_its_ids(printed) -> None:
 
 def test_listing_imports_no_heavy_package() -> None:
     code = "import sys; from etude.cli import run; run(['envs']); print([m for m in ('torch', 'mujoco') if m in sys.modules])"
-    began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    assert time.monotonic() - began < 10  # a second on an idle machine

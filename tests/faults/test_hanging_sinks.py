@@ -23,10 +23,10 @@ ROWS = [{"env_steps": float(step)} for step in range(5)]
 class Remote:
     """Takes rows in a time of its own choosing."""
 
-    def __init__(self, hangs_in: str = "", seconds: float = 0.0) -> None:
+    def __init__(self, hangs_in: str = "") -> None:
         self.taken: list[dict[str, float]] = []
         self.released = threading.Event()
-        self._hangs_in, self._seconds = hangs_in, seconds
+        self._hangs_in = hangs_in
 
     def write(self, rows: Sequence[Any]) -> None:
         self._wait("write")
@@ -39,7 +39,6 @@ class Remote:
         self._wait("close")
 
     def _wait(self, where: str) -> None:
-        time.sleep(self._seconds)
         if where == self._hangs_in:
             self.released.wait()
 
@@ -57,13 +56,13 @@ def hanging() -> Iterator[Any]:
         remote.released.set()
 
 
-def test_rows_arrive_in_order_and_closing_waits_for_them() -> None:
-    remote = Remote(seconds=0.01)
+def test_rows_are_handed_over_without_waiting_arrive_in_order_and_closing_waits_for_them(hanging: Any) -> None:
+    remote = hanging("write")
     sink = BackgroundSink(remote)
-    began = time.monotonic()
     for row in ROWS:
         sink.write([row])
-    assert time.monotonic() - began < 0.04, "handing over takes no time"
+    assert remote.taken == []
+    remote.released.set()
     sink.close()
     assert remote.taken == ROWS
 
@@ -86,9 +85,7 @@ def test_a_sink_that_never_answers_becomes_one_alert_after_its_time(where: str, 
     time.sleep(0.2)
     group.write(ROWS)
     group.flush()
-    began = time.monotonic()
     group.close()
-    assert time.monotonic() - began < 2
     assert alerts == ["Remote failed and is off for the rest of this run: no answer for 0.1 seconds"]
 
 
@@ -110,9 +107,7 @@ def test_a_run_does_not_wait_for_a_silent_server(
 ) -> None:
     monkeypatch.setattr(background, "PATIENCE_S", 0.2)
     monkeypatch.setattr(session, "optional_sinks", lambda *_: [BackgroundSink(hanging(where), patience_s=0.2)])
-    began = time.monotonic()
     assert train(tmp_path) == 0
-    assert time.monotonic() - began < 60
     run = only_run(tmp_path)
     assert_ends_as(whole, run)
     said = "Remote failed and is off for the rest of this run: no answer for 0.2 seconds"

@@ -18,17 +18,17 @@ FORGETFUL = ("network.actor=mlp", "network.critic=mlp")
 
 
 def test_cartpole_without_velocities_needs_memory(tmp_path: Path) -> None:
-    remembering, _ = _train_and_measure("CartPoleNoVelocity-v0:ppo", 1, tmp_path / "gru")
-    forgetful, _ = _train_and_measure("CartPoleNoVelocity-v0:ppo", 1, tmp_path / "mlp", *FORGETFUL)
+    remembering = _train_and_measure("CartPoleNoVelocity-v0:ppo", 1, tmp_path / "gru")
+    forgetful = _train_and_measure("CartPoleNoVelocity-v0:ppo", 1, tmp_path / "mlp", *FORGETFUL)
     assert remembering >= 450
     assert forgetful < 250
 
 
 def test_the_corridor_needs_memory_of_whatever_kind(tmp_path: Path) -> None:
     for variant in ("ppo", "transformer_ppo"):
-        remembering, _ = _train_and_measure(f"MemoryCorridor-v0:{variant}", 1, tmp_path / variant)
+        remembering = _train_and_measure(f"MemoryCorridor-v0:{variant}", 1, tmp_path / variant)
         assert remembering >= 0.9
-    forgetful, _ = _train_and_measure("MemoryCorridor-v0:ppo", 1, tmp_path / "mlp", *FORGETFUL)
+    forgetful = _train_and_measure("MemoryCorridor-v0:ppo", 1, tmp_path / "mlp", *FORGETFUL)
     assert forgetful < 0.4
 
 

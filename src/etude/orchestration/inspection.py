@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,8 @@ class Profile(Callback):
     WARM_UP = 2
 
     def __init__(self, cycles: int) -> None:
+        # torch's tracer writes its stages straight to the terminal, errors at 4 and its own marks at 5; it looks once.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         self.cycles = cycles
         self._seen = 0
         self._profiler: torch.profiler.profile | None = None

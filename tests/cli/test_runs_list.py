@@ -149,7 +149,7 @@ def test_a_stranger_s_run_can_not_write_to_the_terminal(root: Path, capsys: pyte
         out = capsys.readouterr().out
         assert "\x1b" not in out
         assert "[red]a" in out
-        assert "two�lines" in out
+        assert "two\\nlines" in out
     assert "[red]a" in "".join(draw(find_runs(root), 200))
 
 

@@ -135,7 +135,7 @@ def _with_whole_schedules(settings: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in settings.items():
         parent, _, last = key.rpartition(".")
         parts = [settings.get(f"{parent}.{part}") for part in ("start", "end", "start_at", "end_at")]
-        if last in ("start", "end", "start_at", "end_at") and None not in parts:
+        if last in ("start", "end", "start_at", "end_at") and all(isinstance(part, int | float) for part in parts):
             start, end, first, until = parts
             where = "" if (first, until) == (0, 1) else f" from {first:g} to {until:g}"
             whole[parent] = f"{start:g} → {end:g}{where}"

@@ -203,8 +203,8 @@ def _threshold(group: Group, metric: str) -> float | None:
     if metric not in _RETURNS:
         return None
     keys = ("training.return_threshold", "environment.spec.return_threshold")
-    found = {next((m.settings[key] for key in keys if m.settings.get(key) is not None), None) for m in group.members}
-    (only,) = found if len(found) == 1 else (None,)
+    found = [next((m.settings[key] for key in keys if m.settings.get(key) is not None), None) for m in group.members]
+    only = found[0] if all(each == found[0] for each in found) else None
     return float(only) if isinstance(only, int | float) else None
 
 

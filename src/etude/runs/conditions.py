@@ -89,10 +89,9 @@ class Condition:
             if not isinstance(actual, str):
                 return False
             try:
-                moment = datetime.fromisoformat(actual)
-            except ValueError:
+                moment = datetime.fromisoformat(actual).astimezone()
+            except (ValueError, OverflowError):  # the year 1 lies before any clock's first second
                 return False
-            moment = moment.astimezone()
             # A day is a stretch of time: after it is after its end, from it on is from its start.
             inside = {">": moment >= end, ">=": moment >= start, "<": moment < start, "<=": moment < end}
             return inside.get(self.operator, start <= moment < end)

@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import EtudeError
+from etude.files.documents import DocumentError, parse_json
+from etude.files.regular import read_bytes
 from etude.runs.atomic import fsync_directory, standard_json
 
 VERSION = 1
 NAME = "evaluations.jsonl"
+_LARGEST = 2**28
+"""Every return of a million episodes, many times over."""
 
 
 def append_evaluations(logs: Path, records: Iterable[Mapping[str, Any]]) -> None:
@@ -37,16 +41,16 @@ def append_evaluations(logs: Path, records: Iterable[Mapping[str, Any]]) -> None
 def read_evaluations(logs: Path) -> list[dict[str, Any]]:
     """Return every record, oldest first; lines that a power cut left incomplete are passed over."""
     try:
-        lines = (logs / NAME).read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
+        lines = read_bytes(logs / NAME, _LARGEST).split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise EtudeError(f"{logs / NAME}: {error.strerror or error}") from None
     found = []
     for line in lines:
         try:
-            record = json.loads(line)
-        except ValueError:
+            record = parse_json(line)
+        except DocumentError:
             continue
         if isinstance(record, dict) and record.get("version") == VERSION:
             found.append(record)

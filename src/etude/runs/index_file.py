@@ -81,10 +81,13 @@ class IndexFile:
             try:
                 # One at a time: else one process could pair another's new file with the journal of the old one.
                 fcntl.flock(folder, fcntl.LOCK_EX)
-                for name in (f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", FILE_NAME):
-                    (self._root / name).unlink(missing_ok=True)
+                for path in self._files():
+                    path.unlink(missing_ok=True)
             finally:
                 os.close(folder)
+
+    def _files(self) -> list[Path]:
+        return [self._root / name for name in (f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", FILE_NAME)]
 
     def _load(self) -> dict[str, Entry]:
         with self._connection() as connection:
@@ -98,6 +101,10 @@ class IndexFile:
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
+        # SQLite would follow a link, and empty a table of somebody else's database.
+        for path in self._files():
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                raise OSError(f"{path}: not a regular file")
         with contextlib.closing(sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None)) as connection:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")

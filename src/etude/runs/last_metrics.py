@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
+
+from etude.files.regular import open_descriptor
 
 # Rows differ in what they hold (an update, an episode, an evaluation): together these hold everything that is logged often.
 _ROWS = 8
@@ -16,7 +16,7 @@ _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float
 def last_metrics(path: Path) -> dict[str, float]:
     """Return the last known value of each metric and counter: from the last rows and the last evaluation."""
     try:
-        with open(path, "rb") as file:
+        with open(open_descriptor(path, os.O_RDONLY), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _LONGEST_TAIL))
             lines = file.read(_LONGEST_TAIL).split(b"\n")
@@ -32,9 +32,11 @@ def last_metrics(path: Path) -> dict[str, float]:
 
 
 def _row(line: bytes) -> dict[str, float]:
+    from etude.files.documents import DocumentError, parse_json  # here: most listings find every run in the index
+
     try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError):
+        row = parse_json(line)
+    except DocumentError:
         return {}
     if not isinstance(row, dict):
         return {}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 VERSION = 2
-_MAX_BYTES = 2**20
 
 
 def migrate_record(record: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -53,20 +51,20 @@ def _at(data: object, *keys: str) -> Any:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    import yaml  # here: records of today need none, and listing runs must not wait for it
+    from etude.files.documents import read_yaml  # here: records of today need no YAML, and listing runs must not wait for it
 
-    try:
-        with path.open(encoding="utf-8") as file:
-            data = yaml.safe_load(file.read(_MAX_BYTES))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return {}
-    return data if isinstance(data, dict) else {}
+    return _object(path, read_yaml)
 
 
 def _json(path: Path) -> dict[str, Any]:
+    from etude.files.documents import read_json
+
+    return _object(path, read_json)
+
+
+def _object(path: Path, read: Callable[[Path], Any]) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            data = json.loads(file.read(_MAX_BYTES))
-    except (OSError, ValueError, RecursionError):
+        data = read(path)
+    except (OSError, ValueError):  # a DocumentError is a ValueError
         return {}
     return data if isinstance(data, dict) else {}

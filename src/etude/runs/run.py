@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 STATUSES = ("created", "running", "finished", "stopped", "interrupted", "failed")
 LAST_LINK = "@last"
 _LONGEST_NAME = 80
-_MAX_RECORD = 2**20
 
 
 class Run(RunLayout):
@@ -229,12 +227,13 @@ def run_folders(root: Path) -> Iterator[Path]:
 
 def read_json_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file, None without the file; UserError when it holds anything else."""
+    from etude.files.documents import DocumentError, read_json  # here: it brings YAML, and a listing may read no file at all
+
     try:
-        with open(path, "rb") as file:
-            value = json.loads(file.read(_MAX_RECORD))
+        value = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, RecursionError) as error:
+    except DocumentError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from error

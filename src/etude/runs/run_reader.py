@@ -14,9 +14,6 @@ from etude.runs.last_metrics import last_metrics
 from etude.runs.process import is_alive
 from etude.runs.run import Run, read_json_object
 
-_MAX_CONFIG = 2**20
-# Far more than any config has. YAML can name a part of itself again and again, so that a small file grows without end.
-_MOST_VALUES = 20_000
 _OWNER = ("pid", "pid_started", "host")
 
 
@@ -103,39 +100,37 @@ def _commit(run_directory: Path) -> str | None:
 
 def read_flat_config(path: Path, problems: list[str]) -> dict[str, Any]:
     """Return the settings of a YAML file by their full names; what is wrong with it is added to `problems`."""
-    import yaml  # here: most listings find every run in the index and need no YAML at all
+    from etude.files.documents import DocumentError, read_yaml  # here: most listings find every run in the index
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        with open(path, "rb") as file:
-            data = yaml.load(file.read(_MAX_CONFIG), loader)
-        flat: dict[str, Any] = {}
-        _flatten(data if isinstance(data, dict) else {}, "", flat, [_MOST_VALUES])
-    except FileNotFoundError:
+        data = read_yaml(path)
+    except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        problems.append(f"{path} is damaged: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+    except DocumentError as error:
+        problems.append(f"{path} is damaged: {error}")
         return {}
+    except OSError as error:
+        problems.append(f"{path}: {error.strerror or error}")
+        return {}
+    flat: dict[str, Any] = {}
+    _flatten(data if isinstance(data, dict) else {}, "", flat)
     return flat
 
 
-def _flatten(data: dict[Any, Any], prefix: str, flat: dict[str, Any], room: list[int]) -> None:
+def _flatten(data: dict[Any, Any], prefix: str, flat: dict[str, Any]) -> None:
     for key, value in data.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict) and value:
-            _flatten(value, f"{name}.", flat, room)
+            _flatten(value, f"{name}.", flat)
         else:
-            flat[name] = _plain(value, room)
+            flat[name] = _plain(value)
 
 
-def _plain(value: Any, room: list[int]) -> Any:
-    room[0] -= 1
-    if room[0] < 0:
-        raise ValueError(f"more than {_MOST_VALUES} values")
+def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(item, room) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item, room) for key, item in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
@@ -154,10 +149,11 @@ def _number(value: object) -> float | None:
 
 def _finite(value: object) -> float | None:
     number = _number(value)
-    return number if number is not None and math.isfinite(number) else None
+    # As a float: SQLite holds no whole number beyond 64 bits.
+    return float(number) if number is not None and math.isfinite(number) else None
 
 
 def _whole(value: object) -> int | None:
     number = _finite(value)
-    # Beyond 64 bits no real count lies, and SQLite holds none.
+    # Beyond 64 bits no real count lies.
     return int(number) if number is not None and abs(number) < 2**63 else None

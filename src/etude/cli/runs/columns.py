@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from etude.cli.runs.words import age, moment, number, printable
+from etude.cli.runs.words import age, moment, number, one_row
 from etude.runs.indexed_run import MONITOR, IndexedRun
 from etude.runs.run_keys import FACTS, RunKeys, is_result, value_of
 from etude.telemetry.readable import duration
@@ -45,7 +45,7 @@ def is_numeric(key: str) -> bool:
 
 def cell(run: IndexedRun, key: str) -> str:
     """Return what a table says about one key of one run."""
-    return printable(_cell(run, key))
+    return one_row(_cell(run, key))
 
 
 def _cell(run: IndexedRun, key: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from etude.cli.places import find_run
-from etude.cli.runs.words import age, moment, number, printable, size
+from etude.cli.runs.words import age, moment, number, one_row, size
 
 if TYPE_CHECKING:
     from etude.runs.checkpoint_selection import CheckpointOutline
@@ -57,9 +57,9 @@ def show(
         listed = [_checkpoint_json(each) for each in checkpoints]
         print(json.dumps({**known, "checkpoints": listed, "changes": changes, "problems": entry.problems}))
         return 0
-    print(printable(indexed.id))
+    print(one_row(indexed.id))
     for label, text in _facts(found, indexed, git, whole):
-        print(printable(f"  {label:<12} {text}"))
+        print(one_row(f"  {label:<12} {text}"))
     for title, lines in (
         ("asked", _asked(found)),
         ("changed on resuming", changes),
@@ -68,7 +68,7 @@ def show(
         ("problems", entry.problems),
     ):
         if lines:
-            print("\n".join([f"  {title}", *(printable(f"    {line}") for line in lines)]))
+            print("\n".join([f"  {title}", *(one_row(f"    {line}") for line in lines)]))
     return 0
 
 
@@ -130,19 +130,24 @@ def _checkpoint_json(checkpoint: CheckpointOutline) -> dict[str, Any]:
 
 
 def _changes(path: Path) -> list[str]:
+    from etude.files.documents import parse_json
+    from etude.files.regular import read_bytes
+
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [parse_json(line) for line in read_bytes(path).split(b"\n") if line.strip()]
         return [f"at {row['env_steps']:,} steps: {change}" for row in rows for change in row["changes"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
+    from etude.errors import UserError
+    from etude.runs.run import read_json_object
+
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json_object(path)
+    except UserError:  # null: not made in a repository
         return None
-    return value if isinstance(value, dict) else None
 
 
 def _is_told(metric: str) -> bool:

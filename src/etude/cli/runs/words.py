@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from etude.files.printable import printable
+
 _BYTE_UNITS = ("KiB", "MiB", "GiB", "TiB")
 _TIME_UNITS = (("w", 7 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
-def printable(text: str) -> str:
-    """Return a line without what could move the cursor or change colours: runs come from strangers too."""
-    return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
+def one_row(text: str) -> str:
+    """Return text that stays in its row of a table and can't move the cursor or change colours: runs come from strangers too."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def number(value: float | None) -> str:
     """Return a result in four digits, or a dash where there is none."""
-    return "-" if value is None else f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return "-" if value is None else f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def size(count: int) -> str:
@@ -42,5 +44,5 @@ def moment(iso: str | None) -> str:
 
     try:
         return f"{datetime.fromisoformat(iso or '').astimezone():%Y-%m-%d %H:%M:%S}"
-    except ValueError:
+    except (ValueError, OverflowError):
         return iso or "-"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from etude import session
-from etude.compute.random_streams import derive_seed
+from etude.compute.random_streams import derive_seed, isolated_global_generators
 from etude.environments.make import make_environment
 from etude.errors import UserError
 from etude.orchestration.evaluator import MAX_ENVS, EvaluationResult, evaluate_episodes
@@ -32,7 +32,9 @@ def measure(
     Seeds are disjoint from those of training and of the evaluations within it.
     """
     config = stored.config
-    environment = make_environment(config.environment, num_envs=num_envs or min(episodes, MAX_ENVS))
+    seeds = derive_seed(config.experiment.seed, session.EVALUATION_SEEDS, seed)
+    with isolated_global_generators(seeds):
+        environment = make_environment(config.environment, num_envs=num_envs or min(episodes, MAX_ENVS))
     try:
         policy = stored.build(environment)
         results = {
@@ -41,7 +43,7 @@ def measure(
                 environment,
                 episodes,
                 mode=each,
-                seed=derive_seed(config.experiment.seed, session.EVALUATION_SEEDS, seed),
+                seed=seeds,
                 device=config.experiment.device,
                 timeout_s=timeout_s,
                 on_progress=on_progress,

@@ -16,6 +16,7 @@ import yaml
 
 from etude import assembly, initial_weights, run_facts
 from etude.compute.devices import out_of_memory
+from etude.compute.random_streams import GlobalGenerators, global_generators_kept
 from etude.config.compose import Composition, check, compose
 from etude.config.hashing import config_hash
 from etude.config.migrate import flat, migration_changes
@@ -75,6 +76,7 @@ class Training:
         self.outcome: Outcome | None = None
         self._quiet, self._notes, self._stream, self._past = quiet, notes, stream, past
         self._held = held
+        self._generators = GlobalGenerators.now()
 
     def finish(self) -> Outcome:
         """Train to the end, or until something asks to stop."""
@@ -94,7 +96,7 @@ class Training:
             log = stack.enter_context(tee_to(run.log_path))
             console = Console(self._stream, quiet=self._quiet or not config.logging.terminal, log=log.line)
             stack.callback(console.close)
-            log.on_failure = alert = partial(console.message, error=True)
+            log.on_failure = alert = global_generators_kept()(partial(console.message, error=True))
             alerts = Alerts(alert)
             stack.enter_context(disk_failures_told(run))
             run.remove_leftovers()
@@ -144,6 +146,8 @@ class Training:
 
     def _rows(self, store: CheckpointStore, sink: JsonlSink, console: Console) -> Iterator[Row]:
         rollbacks = 0
+        # What drew from them since the run was built (drawing on a terminal, opening sinks, the caller) is no part of it.
+        self._generators.put_back()
         while True:
             try:
                 yield from self.orchestrator.rows()
@@ -151,7 +155,9 @@ class Training:
                 rollbacks += 1
                 if self.config.training.on_nan != "rollback" or rollbacks > MOST_ROLLBACKS:
                     raise
-                console.message(self._roll_back(store.newest_whole(), sink, str(error)), error=True)
+                told = self._roll_back(store.newest_whole(), sink, str(error))
+                with global_generators_kept():
+                    console.message(told, error=True)
             else:
                 return
 

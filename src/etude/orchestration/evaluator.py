@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from etude.compute.random_streams import derive_seed, isolated_global_generators
+from etude.compute.random_streams import derive_seed, global_generators_kept, isolated_global_generators
 from etude.environments.vector import RAW_REWARD, VectorEnvironment, map_observation
 
 MAX_ENVS = 16
@@ -79,7 +79,8 @@ def evaluate_episodes(
 ) -> EvaluationResult:
     """Run exactly `episodes` episodes to their end, the same number in every environment (give or take one).
 
-    Taking whichever episodes finish first would favour short ones: each environment has its quota instead.
+    Taking whichever episodes finish first would favour short ones: each environment has its quota instead. The global
+    generators are seeded too, for environments of other people that read them, and put back.
     """
     device = torch.device(device)
     count = environment.num_envs
@@ -88,15 +89,15 @@ def evaluate_episodes(
     lengths: list[list[int]] = [[] for _ in range(count)]
     generator = torch.Generator(device=device)
     generator.manual_seed(derive_seed(seed, "action"))
-    observation, _ = environment.reset([derive_seed(seed, "env", i) for i in range(count)])
-    state = policy.initial_state(count)
-    is_first = torch.ones(count, dtype=torch.bool, device=environment.device)
     running_return, running_length = np.zeros(count), np.zeros(count, np.int64)
     raw_returns: list[list[float]] = [[] for _ in range(count)]
     running_raw, has_raw = np.zeros(count), False
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     finished = 0
-    with torch.no_grad():
+    with torch.no_grad(), isolated_global_generators(seed):
+        observation, _ = environment.reset([derive_seed(seed, "env", i) for i in range(count)])
+        state = policy.initial_state(count)
+        is_first = torch.ones(count, dtype=torch.bool, device=environment.device)
         while finished < episodes:
             if deadline is not None and time.monotonic() > deadline:
                 break
@@ -119,7 +120,8 @@ def evaluate_episodes(
                     finished += 1
                 running_return[i], running_raw[i], running_length[i] = 0.0, 0.0, 0
             if on_progress is not None and ended.any():
-                on_progress(finished)
+                with global_generators_kept():
+                    on_progress(finished)
             observation, is_first = step.observation, ended_here
     return EvaluationResult(
         _flat(returns),
@@ -156,21 +158,21 @@ class Evaluator:
     def evaluate(self, policy: Any, env_steps: int, updates: int) -> dict[str, float]:
         """Return the eval/ metrics of the policy as it is; a second mode gets its own prefix."""
         if self._environment is None:
-            self._environment = self._make(self._num_envs)
+            # The same ones whenever they are made: a resumed run makes them at another moment.
+            with isolated_global_generators(derive_seed(self._seed, "evaluate")):
+                self._environment = self._make(self._num_envs)
         metrics: dict[str, float] = {}
         seed = derive_seed(self._seed, "evaluate", env_steps, updates)
         for position, mode in enumerate(self._modes):
-            # Environments of other people may draw from the global generators, which training may read too.
-            with isolated_global_generators(seed):
-                result = evaluate_episodes(
-                    policy,
-                    self._environment,
-                    self._episodes,
-                    mode=mode,
-                    seed=seed,
-                    device=self._device,
-                    timeout_s=self._timeout_s,
-                )
+            result = evaluate_episodes(
+                policy,
+                self._environment,
+                self._episodes,
+                mode=mode,
+                seed=seed,
+                device=self._device,
+                timeout_s=self._timeout_s,
+            )
             metrics |= result.metrics("eval/" if position == 0 else f"eval/{mode}_")
         return metrics
 

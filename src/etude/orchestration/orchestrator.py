@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from etude.compute.devices import memory_metrics
-from etude.compute.random_streams import RandomStreams
+from etude.compute.random_streams import RandomStreams, global_generators_kept
 from etude.errors import EnvironmentFailureError, EtudeError
 from etude.orchestration.callbacks import Callback, Progress
 from etude.orchestration.counters import Cadence, Counters
@@ -132,15 +132,15 @@ class Orchestrator:
         self._marks = deque([(self.counters.env_steps, self.elapsed_s)], maxlen=ROWS_OF_SPEED)
         self.timings = {}
         self._started = last_save = self._clock()
-        for callback in (*self.callbacks, *self._extra_callbacks):
-            callback.on_start(self._progress())
+        self._tell(lambda callback: callback.on_start(self._progress()))
         if self.counters.cycles == 0 and self._saved_at is None:
             self.save()
         while self.stop_reason is None and self._cycle_done():
             row = self._boundary_row()
             if row is not None:
                 try:
-                    yield row
+                    with global_generators_kept():
+                        yield row
                 except GeneratorExit:
                     self.interrupt(LEFT)
             overdue = self._save_seconds is not None and self._clock() - last_save >= self._save_seconds
@@ -186,14 +186,14 @@ class Orchestrator:
             if self._interrupted or any(self._is_due(event) for event in ("log", "evaluate", "save")):
                 check_finite(self.workflow, self.counters)
             return alive
-        except BaseException as error:
+        except BaseException as raised:
+            error = raised
             self.stop_reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             if isinstance(error, EnvironmentFailureError):
                 # Buffer, streams and environment stand at different moments now: only the weights are worth a try.
                 with suppress(EtudeError, OSError):
                     self.save(policy_only=True)
-            for callback in (*self.callbacks, *self._extra_callbacks):
-                callback.on_exception(self._progress(), error)
+            self._tell(lambda callback: callback.on_exception(self._progress(), error))
             self._end()
             raise
 
@@ -235,7 +235,7 @@ class Orchestrator:
 
     def _boundary_row(self) -> Row | None:
         if self._watches_cycles:
-            self._ask(lambda callback: callback.on_cycle(self._progress()))
+            self._tell(lambda callback: callback.on_cycle(self._progress()), may_stop=True)
         # At the end too, before the row: the last step has one row and one save, with its evaluation in both.
         if self._is_due("evaluate") or (self.scheduler.is_finished and self._last_evaluation_at != self._position()):
             self._evaluate()
@@ -254,8 +254,7 @@ class Orchestrator:
         self._done("evaluate")
         if self.evaluator is None:
             return
-        for callback in (*self.callbacks, *self._extra_callbacks):
-            callback.on_evaluation_start(self._progress())
+        self._tell(lambda callback: callback.on_evaluation_start(self._progress()))
         with self._timed("evaluate"):
             metrics = self.evaluator.evaluate(self.workflow.policy(), self.counters.env_steps, self.counters.updates)
         value = metrics.get(MONITOR)
@@ -279,9 +278,10 @@ class Orchestrator:
             row |= self._time_metrics() | memory_metrics()
             self._evaluation = {}
             if self._sink is not None:
-                self._sink.write([row])
+                with global_generators_kept():
+                    self._sink.write([row])
         self.scheduler.note_row(row)
-        self._ask(lambda callback: callback.on_row(self._progress(), row))
+        self._tell(lambda callback: callback.on_row(self._progress(), row), may_stop=True)
         return row
 
     def save(self, *, policy_only: bool = False) -> None:
@@ -297,21 +297,22 @@ class Orchestrator:
                 self._done("save")
                 parts |= self.state_dict()
             metadata = {"phase": self.scheduler.current_phase.name, "metrics": self.last_evaluation, "best": self.best}
-            path = self._write_checkpoint(parts, self.counters.as_dict(), metadata, best=self._improved)
+            with global_generators_kept():
+                path = self._write_checkpoint(parts, self.counters.as_dict(), metadata, best=self._improved)
             self._improved = False
-        for callback in (*self.callbacks, *self._extra_callbacks):
-            callback.on_checkpoint(self._progress(), path)
+        self._tell(lambda callback: callback.on_checkpoint(self._progress(), path))
 
     def _end(self) -> None:
         self.elapsed_s = self._clock() - self._origin
-        for callback in (*self.callbacks, *self._extra_callbacks):
-            callback.on_end(self._progress(), self.stop_reason or "")
+        self._tell(lambda callback: callback.on_end(self._progress(), self.stop_reason or ""))
 
-    def _ask(self, event: Callable[[Callback], str | None]) -> None:
-        for callback in (*self.callbacks, *self._extra_callbacks):
-            reason = event(callback)
-            if reason and self.stop_reason is None:
-                self.stop_reason = reason
+    def _tell(self, event: Callable[[Callback], str | None], *, may_stop: bool = False) -> None:
+        """Call every callback; whatever they draw from the global generators, the run goes on as if without them."""
+        with global_generators_kept():
+            for callback in (*self.callbacks, *self._extra_callbacks):
+                reason = event(callback)
+                if may_stop and reason and self.stop_reason is None:
+                    self.stop_reason = reason
 
     def _is_due(self, what: str) -> bool:
         return self._by_steps[what].is_due(self.counters.env_steps) or (

@@ -135,6 +135,47 @@ def test_masked_gradients_are_finite_and_zero_where_forbidden(sizes: list[int] |
     assert (logits.grad[mask == 0] == 0).all()
 
 
+@pytest.mark.parametrize("upstream", [1.0, 1.5, -40.0, 1e30])
+def test_the_gradient_of_a_masked_entropy_is_finite_whatever_flows_back(upstream: float) -> None:
+    # Defect 25: the lowest number times anything above 1 is infinite, and 0 times that is NaN.
+    mask = torch.tensor([[1, 0, 1, 0, 0, 1], [0, 1, 0, 0, 0, 1]])
+    logits = random_logits(2, 6).float().requires_grad_()
+    (Categorical(logits, mask).entropy() * upstream).sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+    assert (logits.grad[mask == 0] == 0).all()
+    assert (logits.grad[mask == 1] != 0).all()
+    allowed = logits.detach()[0, mask[0] == 1].requires_grad_()
+    (distributions.Categorical(logits=allowed).entropy() * upstream).backward()
+    assert allowed.grad is not None
+    torch.testing.assert_close(logits.grad[0, mask[0] == 1], allowed.grad)
+
+
+@pytest.mark.parametrize("sizes", [None, [2, 4]])
+def test_a_mask_that_allows_nothing_forbids_nothing(sizes: list[int] | None) -> None:
+    # Defect 25: the observation that an episode ended in allows no action, and was NaN.
+    mask = torch.tensor([[0, 0, 0, 0, 0, 0], [1, 0, 1, 0, 0, 1]])
+    logits = random_logits(2, 6).float().requires_grad_()
+
+    def distribution(mask: Tensor | None) -> Categorical | MultiCategorical:
+        return Categorical(logits, mask) if sizes is None else MultiCategorical(logits, sizes, mask)
+
+    masked, plain = distribution(mask), distribution(None)
+    assert torch.equal(masked.entropy()[0], plain.entropy()[0])
+    assert masked.entropy()[1] < plain.entropy()[1]
+    masked.entropy().sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+def test_the_greatest_entropy_is_that_of_what_is_allowed() -> None:
+    mask = torch.tensor([[1, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]])
+    greatest = Categorical(torch.zeros(3, 4), mask).greatest_entropy()
+    torch.testing.assert_close(greatest, torch.tensor([2.0, 1.0, 4.0]).log())
+    torch.testing.assert_close(Categorical(torch.zeros(3, 4), mask).entropy(), greatest)
+    assert Categorical(torch.zeros(3, 4)).greatest_entropy() == math.log(4)
+
+
 def test_a_multi_discrete_mask_covers_each_choice() -> None:
     head = make_head(spaces.MultiDiscrete([2, 3]))
     mask = torch.tensor([[0, 1, 1, 0, 1]]).expand(1_000, 5)

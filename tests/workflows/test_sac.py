@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 
 from etude.components.critics import with_action
+from etude.config.compose import compose
 from etude.errors import UserError
 from etude.orchestration.orchestrator import Orchestrator
+from etude.workflows.sac import Temperature
+from etude.workflows.sac import _head as head_for
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
 from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, batch_of, start
 
@@ -20,6 +24,7 @@ TINY = (
     *("algorithm.train_every=1", "algorithm.gradient_steps=1", "algorithm.target_entropy_scale=0.98"),
     *("algorithm.learning_starts=40", "environment.num_envs=2", "training.total_steps=200", "evaluation.every_steps=0"),
 )
+MASKED = "etude.testing.probes:probe/Masked-v0:sac"
 
 
 def build(spec: str, *words: str) -> Orchestrator:
@@ -70,12 +75,46 @@ def test_the_actor_climbs_the_lowest_critic_or_their_mean(reduction: str) -> Non
 
 def test_the_temperature_rises_below_the_target_entropy_and_falls_above_it() -> None:
     w = build("Pendulum-v1:sac").workflow
-    temperature = w.temperature  # type: ignore[attr-defined]
-    assert temperature.target_entropy == -1.0
+    temperature, policy = w.temperature, w.head(torch.zeros(4, 2))  # type: ignore[attr-defined]
+    assert temperature.target(policy) == -1.0
     for entropy, direction in ((-3.0, -1), (2.0, 1)):
-        (gradient,) = torch.autograd.grad(temperature.loss(torch.full((4,), entropy)), [temperature.log_alpha])
+        (gradient,) = torch.autograd.grad(temperature.loss(torch.full((4,), entropy), policy), [temperature.log_alpha])
         assert math.copysign(1, gradient.item()) == direction
-    assert build("CartPole-v1:sac").workflow.temperature.target_entropy == pytest.approx(0.98 * math.log(2))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("auto", ["auto", "null"])
+def test_the_target_entropy_follows_from_the_actions(auto: str) -> None:
+    """ALG-10: minus the dimensions of a box, a share of the greatest entropy of discrete actions, or the number given."""
+    for space, expected in ((spaces.Box(-1, 1, (3,)), -3.0), (spaces.Discrete(5), 0.9 * math.log(5))):
+        words = (f"algorithm.target_entropy={auto}", "algorithm.target_entropy_scale=0.9")
+        settings = compose("Pendulum-v1:sac", words=words).config.algorithm
+        head = head_for(space)
+        assert Temperature(settings, head).target(head(torch.zeros(2, head.size))) == pytest.approx(expected)
+    given = compose("Pendulum-v1:sac", words=("algorithm.target_entropy=-0.5",)).config.algorithm
+    assert Temperature(given, head).target(head(torch.zeros(2, head.size))) == -0.5
+
+
+def test_the_target_entropy_of_masked_actions_can_be_reached() -> None:
+    # Defect 25: the target was that of all actions, which a policy among two of a hundred never meets: α grew without end.
+    settings = compose("CartPole-v1:sac", words=("algorithm.target_entropy_scale=0.98",)).config.algorithm
+    head = head_for(spaces.Discrete(100))
+    mask = torch.zeros(3, 100)
+    mask[0, :2], mask[1, 7], mask[2, :] = 1, 1, 1
+    uniform = head(torch.zeros(3, 100), mask)
+    temperature = Temperature(settings, head)
+    torch.testing.assert_close(temperature.target(uniform), 0.98 * torch.tensor([2.0, 1.0, 100.0]).log())
+    (gradient,) = torch.autograd.grad(temperature.loss(uniform.entropy(), uniform), [temperature.log_alpha])
+    assert gradient > 0, "a policy that is as random as it may be has too much entropy, never too little"
+
+
+def test_masked_actions_are_learnt() -> None:
+    # Defect 25: NaN at the first update whose batch has an end, where nothing is allowed; and a temperature that ran away.
+    words = ("training.total_steps=640", "algorithm.learning_rate=1e-2", "algorithm.target_entropy_scale=0.8")
+    orchestrator = build(MASKED, *words, "algorithm.train_every=8", "algorithm.gradient_steps=8")
+    *_, late = [row for row in orchestrator.rows() if "train/alpha" in row]
+    reachable = sum(math.log(allowed) for allowed in (2, 3, 4)) / 3
+    assert late["train/entropy"] == pytest.approx(0.8 * reachable, rel=0.2)
+    assert late["train/alpha"] < 3
 
 
 def test_a_fixed_temperature_stays() -> None:
@@ -103,7 +142,7 @@ def test_exactly_so_many_random_actions_come_before_the_first_update() -> None:
     assert orchestrator.counters.updates == 1 + (200 - 40) // 2
 
 
-@pytest.mark.parametrize("spec", ["Pendulum-v1:sac", "CartPole-v1:sac"])
+@pytest.mark.parametrize("spec", ["Pendulum-v1:sac", MASKED])
 def test_a_compiled_update_equals_an_eager_one(spec: str) -> None:
     assert_compiled_equals_eager(spec, TINY, ("actor", "critic", "target_critic", "temperature"))
 

@@ -42,11 +42,18 @@ class Distribution(Protocol):
 
 
 class Categorical:
-    """One choice out of `A`, from logits (N, A); masked choices have probability 0."""
+    """One choice out of `A`, from logits (N, A); masked choices have probability 0.
+
+    A mask that allows nothing forbids nothing: environments send one with the observation that an episode ended in, where no
+    action follows, and what is computed of that row counts for nothing but must be a number.
+    """
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
+        self._forbidden: Tensor | None = None
         if mask is not None:
-            logits = logits.masked_fill(mask == 0, -torch.inf)
+            forbidden = mask == 0
+            self._forbidden = forbidden & ~forbidden.all(-1, keepdim=True)
+            logits = logits.masked_fill(self._forbidden, -torch.inf)
         self.log_probs = logits.log_softmax(-1)
 
     def sample(self, generator: Generator) -> Tensor:
@@ -64,16 +71,23 @@ class Categorical:
 
     def entropy(self) -> Tensor:
         """(N,), with 0 · log 0 = 0 for masked choices."""
-        return -(self.log_probs.exp() * self.log_probs.clamp(min=torch.finfo(self.log_probs.dtype).min)).sum(-1)
+        probability = self.log_probs.exp()
+        # The gradient too must be 0 there, whatever flows back: no factor may be infinite, nor become so.
+        return -(probability * self.log_probs.masked_fill(probability == 0, 0.0)).sum(-1)
+
+    def greatest_entropy(self) -> float | Tensor:
+        """Return the entropy of choosing among all that is allowed at random: one number, or with a mask one for each row."""
+        if self._forbidden is None:
+            return math.log(self.log_probs.shape[-1])
+        return (~self._forbidden).sum(-1).to(self.log_probs.dtype).log()
 
 
 class MultiCategorical:
     """Several independent choices, from logits and an optional mask (N, sum(sizes)); actions are (N, len(sizes))."""
 
     def __init__(self, logits: Tensor, sizes: Sequence[int], mask: Tensor | None = None) -> None:
-        if mask is not None:
-            logits = logits.masked_fill(mask == 0, -torch.inf)
-        self.parts = [Categorical(part) for part in logits.split(list(sizes), dim=-1)]
+        each = [None] * len(sizes) if mask is None else mask.split(list(sizes), dim=-1)
+        self.parts = [Categorical(*part) for part in zip(logits.split(list(sizes), dim=-1), each, strict=True)]
 
     def sample(self, generator: Generator) -> Tensor:
         """Draw each choice in turn."""

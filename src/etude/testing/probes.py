@@ -156,7 +156,7 @@ class Endings(Probe):
 
 
 class Masked(gymnasium.Env[Any, Any]):
-    """Two to four of four actions are allowed at any time, and the higher ones earn more."""
+    """Two to four of four actions are allowed at any time, none once it has ended, and the higher ones earn more."""
 
     def __init__(self) -> None:
         parts = {"seen": spaces.Box(-1, 1, (2,), np.float32), "action_mask": spaces.MultiBinary(4)}
@@ -165,7 +165,8 @@ class Masked(gymnasium.Env[Any, Any]):
 
     def _observe(self) -> dict[str, Any]:
         mask = np.zeros(4, np.int8)
-        mask[self.np_random.permutation(4)[: self.np_random.integers(2, 5)]] = 1
+        if self.age < 6:
+            mask[self.np_random.permutation(4)[: self.np_random.integers(2, 5)]] = 1
         return {"seen": self.np_random.uniform(-1, 1, 2).astype(np.float32), "action_mask": mask}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

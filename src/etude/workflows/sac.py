@@ -21,7 +21,7 @@ from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
 from etude.components.critics import Follow, target_of, with_action
-from etude.components.distributions import CategoricalHead, SquashedGaussianHead, check_mask
+from etude.components.distributions import Categorical, CategoricalHead, Distribution, SquashedGaussianHead, check_mask
 from etude.components.networks.encoder import ACTION_MASK
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.optimizers import build_optimizer
@@ -49,8 +49,9 @@ class SACConfig(OffPolicyConfig):
     """A fixed weight of the entropy. Default: it is learnt, so that the entropy meets its target."""
     initial_temperature: PositiveFloat = 1.0
     """Where a learnt temperature begins."""
-    target_entropy: float | None = None
-    """The entropy to keep. Default: minus the number of action dimensions, or a share of the greatest possible one."""
+    target_entropy: float | Literal["auto"] | None = None
+    """The entropy to keep. Default, or auto: minus the number of action dimensions; of discrete actions a share of the greatest
+    entropy that those allowed have."""
     target_entropy_scale: PositiveFloat = 0.98
     """Discrete actions: that share. Lower lets the policy become surer."""
     reward_scale: PositiveFloat = 1.0
@@ -183,20 +184,25 @@ class Temperature(nn.Module):
         fixed = settings.temperature
         begin = settings.initial_temperature if fixed is None else fixed
         self.log_alpha = nn.Parameter(torch.tensor(math.log(begin)), requires_grad=fixed is None)
-        if settings.target_entropy is not None:
-            self.target_entropy = settings.target_entropy
-        elif isinstance(head, CategoricalHead):
-            self.target_entropy = settings.target_entropy_scale * math.log(head.size)
-        else:
-            self.target_entropy = -float(head.actions)
+        self._share = settings.target_entropy_scale
+        self._target: float | None = None if settings.target_entropy in (None, "auto") else float(settings.target_entropy)
+        if self._target is None and not isinstance(head, CategoricalHead):
+            self._target = -float(head.actions)
 
     def forward(self) -> Tensor:
         """Return α."""
         return self.log_alpha.exp()
 
-    def loss(self, entropy: Tensor) -> Tensor:
-        """Return what to minimise, given the entropy of each row's policy."""
-        return (self.log_alpha * (entropy.detach() - self.target_entropy)).mean()
+    def target(self, distribution: Distribution) -> float | Tensor:
+        """Return the entropy to keep; one for each row (N,) where a mask makes that of discrete actions differ."""
+        if self._target is not None:
+            return self._target
+        assert isinstance(distribution, Categorical)
+        return self._share * distribution.greatest_entropy()
+
+    def loss(self, entropy: Tensor, distribution: Distribution) -> Tensor:
+        """Return what to minimise, given the policy of each row and its entropy."""
+        return (self.log_alpha * (entropy.detach() - self.target(distribution))).mean()
 
 
 class _Loss(nn.Module):
@@ -223,11 +229,11 @@ class _Loss(nn.Module):
         loss = 0.5 * (values - targets).square().mean(1).sum()
         return loss, {"train/q_mean": values.detach().mean(), "train/q_target_mean": targets.mean()}
 
-    def actor_loss(self, loss: Tensor, entropy: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def actor_loss(self, loss: Tensor, entropy: Tensor, distribution: Distribution) -> tuple[Tensor, dict[str, Tensor]]:
         """The actor's loss with the temperature's: neither reaches the other's parameters."""
         metrics = {"train/entropy": entropy.detach().mean(), "train/alpha": self.temperature().detach()}
         if self.settings.temperature is None:
-            own = self.temperature.loss(entropy)
+            own = self.temperature.loss(entropy, distribution)
             return loss + own, {**metrics, "train/temperature_loss": own.detach()}
         return loss, metrics
 
@@ -264,7 +270,7 @@ class ActorLoss(_Loss):
         action, log_prob = distribution.draw(rows["noise"])
         value = self.believed(self.values(self.critic(with_action(observation, action))))
         loss = (self.temperature().detach() * log_prob - value).mean()
-        return self.actor_loss(loss, -log_prob)
+        return self.actor_loss(loss, -log_prob, distribution)
 
 
 class DiscreteCriticLoss(_Loss):
@@ -293,7 +299,7 @@ class DiscreteActorLoss(_Loss):
             values = self.believed(self.critic(observation))
         entropy = distribution.entropy()
         gain = (distribution.log_probs.exp() * values).sum(-1) + self.temperature().detach() * entropy
-        return self.actor_loss(-gain.mean(), entropy)
+        return self.actor_loss(-gain.mean(), entropy, distribution)
 
 
 def _head(space: gymnasium.Space[Any]) -> CategoricalHead | SquashedGaussianHead:

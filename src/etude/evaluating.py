@@ -10,6 +10,7 @@ from etude import session
 from etude.compute.random_streams import derive_seed, isolated_global_generators
 from etude.environments.make import make_environment
 from etude.errors import UserError
+from etude.files.printable import printable
 from etude.orchestration.evaluator import MAX_ENVS, EvaluationResult, evaluate_episodes
 from etude.runs.evaluations import append_evaluations
 from etude.runs.run import Run
@@ -96,4 +97,4 @@ def _record(stored: StoredPolicy, results: dict[str, EvaluationResult], seed: in
         append_evaluations(stored.run.logs, [{**about, "mode": mode, **as_json(result)} for mode, result in results.items()])
     except OSError as error:
         # Somebody else's run, or a read-only copy: the result still stands.
-        print(f"{stored.run.logs}: the result is not noted there: {error.strerror or error}", file=sys.stderr)
+        print(printable(f"{stored.run.logs}: the result is not noted there: {error.strerror or error}"), file=sys.stderr)

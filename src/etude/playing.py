@@ -189,8 +189,10 @@ def play(
     `video` is a file (.mp4 or .gif) or a folder; `grid` the rows and columns of environments in it.
     """
     check_numbers(episodes=episodes, max_steps=max_steps, record_length=record_length)
-    if video is None and (record_length is not None or grid != (1, 1)):
-        raise UserError("record_length and grid are of a video: give one")
+    if fps is not None and not fps > 0:
+        raise UserError(f"fps={fps:g}: must be above 0")
+    if video is None and (record_length is not None or grid != (1, 1) or fps is not None):
+        raise UserError("record_length, grid and fps are of a video: give one")
     found = Selection(run) if isinstance(run, Run) else select_run(run, Path(runs))
     with ExitStack() as stack:
         ready = set_stage(

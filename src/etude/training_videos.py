@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from etude.config.constraints import PositiveFloat, PositiveInt
 from etude.errors import EtudeError
+from etude.files.printable import printable
 from etude.orchestration.callbacks import Callback, Progress, Row
 from etude.orchestration.counters import Cadence
 
@@ -68,7 +69,7 @@ class RecordVideos(Callback):
                 self._record(progress)
             except RecordingError as error:
                 self._is_off = True
-                print(f"no videos from {steps:,} environment steps on: {error}", file=sys.stderr)
+                print(printable(f"no videos from {steps:,} environment steps on: {error}"), file=sys.stderr)
         return None
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -94,3 +95,19 @@ def test_an_interrupted_group_goes_on_with_auto_resume(tmp_path: Path) -> None:
     assert [run.status for run in stopped] == ["interrupted"] * 2
     assert etude(["train", *words]) == 0
     assert [(run.id, run.status) for run in find_runs(root)] == [(run.id, "finished") for run in stopped]
+
+
+class GonePipe(io.StringIO):
+    """A stream whose reader has left."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_group_trains_on_when_its_pipe_closes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Defect 14: `| head -1` ended the seeds that were still to come, without a word."""
+    monkeypatch.setattr(sys, "stdout", GonePipe())
+    monkeypatch.setattr(sys, "stderr", GonePipe())
+    words = ("CartPole-v1:random", "training.total_steps=64", "evaluation.every_steps=0")
+    assert etude(["train", *words, "--seed", "1,2", "--parallel", "1", "--group", "two"]) == 0
+    assert [run.status for run in find_runs(tmp_path / "runs", group="two")] == ["finished", "finished"]

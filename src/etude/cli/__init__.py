@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Parameter
 
 from etude import __version__
+from etude.cli.output import OutputClosedError, forget_stdout, note
+from etude.cli.streams import prepare_streams
 from etude.errors import EtudeError
+from etude.files.printable import printable
 
 INTERRUPTED = 130
 
@@ -39,6 +42,7 @@ app.command("etude.cli.algorithms:algorithms", name="algorithms", help="List alg
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line: exit code 0 done, 1 failed, 2 a wrong request, 130 interrupted and saved."""
+    prepare_streams()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -53,8 +57,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
+    except OutputClosedError:
+        forget_stdout()
         return 1
     except OSError as error:
         from etude.runs.disk_failure import disk_way_out, in_words
@@ -73,6 +77,6 @@ def _usage(error: CycloptsError, arguments: Sequence[str]) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    for line in message.splitlines():
-        print(f"etude: {line}", file=sys.stderr)
+    for line in printable(message).splitlines():
+        note(f"etude: {line}")
     return code

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 from cyclopts import Parameter
+
+from etude.cli.output import emit_json, say
 
 
 def algorithms(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
@@ -20,8 +21,8 @@ def algorithms(*, as_json: Annotated[bool, Parameter(name="--json")] = False) ->
 
     described = registry.describe()
     if as_json:
-        print(json.dumps(described))
+        emit_json(described)
         return 0
     for name, line in described.items():
-        print(f"{name:<10} {line}")
+        say(f"{name:<10} {line}")
     return 0

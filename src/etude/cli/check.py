@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter
+
+from etude.cli.output import drawing, emit_json, styled
 
 _MARKS = {"fine": ("✓", "green"), "notice": ("!", "yellow"), "wrong": ("✗", "bold red")}
 
@@ -43,15 +43,12 @@ def check(
             {"level": remark.level, "check": remark.check, "says": remark.says, "way_out": remark.way_out or None}
             for remark in remarks
         ]
-        print(json.dumps({"environment": environment, "passed": not failed, "remarks": plain}))
+        emit_json({"environment": environment, "passed": not failed, "remarks": plain})
         return int(failed)
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True)
+    console = drawing(soft_wrap=True)
     for remark in remarks:
         mark, style = _MARKS[remark.level]
-        console.print(Text.assemble((mark, style), f" {remark.check:<7} {remark.says}"))
+        console.print(styled((mark, style), f" {remark.check:<7} {remark.says}"))
         if remark.way_out:
-            console.print(Text(f"          → {remark.way_out}", style="cyan"))
+            console.print(styled(f"          → {remark.way_out}", style="cyan"))
     return int(failed)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from etude.cli.output import emit, note, say
+
 if TYPE_CHECKING:
     from etude.config.compose import Composition
 
@@ -41,11 +43,11 @@ def config(
     if explain:
         from etude.config.reference import explain_config
 
-        print(explain_config(composition.config))
+        say(explain_config(composition.config))
     elif as_json:
         from etude.config.validate import to_plain
 
-        print(json.dumps(to_plain(composition.config), indent=2))
+        emit(json.dumps(to_plain(composition.config), indent=2) + "\n")
     else:
         print_yaml(composition)
     return 0
@@ -53,10 +55,8 @@ def config(
 
 def print_yaml(composition: Composition) -> None:
     """Print a config to stdout, and to stderr the spellings that were translated."""
-    import sys
-
     from etude.config.validate import to_yaml
 
-    for note in composition.notes:
-        print(f"read as: {note}", file=sys.stderr)
-    print(to_yaml(composition.config), end="")
+    for translated in composition.notes:
+        note(f"read as: {translated}")
+    emit(to_yaml(composition.config))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from etude.cli.options import above_zero, at_least
+from etude.cli.output import drawing, emit_json, styled
 from etude.cli.places import runs_root
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def doctor(
     as_json
         Print JSON.
     """
+    at_least(1, steps=steps)
+    above_zero(timeout=timeout)
     from etude import doctor as examination
     from etude.environments.catalog import find_family
     from etude.telemetry.one_line import OneLine
@@ -61,11 +64,9 @@ def doctor(
     failed = any(finding.status == "broken" for finding in findings)
     if as_json:
         machine = [{"name": fact.name, "value": fact.value, "fix": fact.fix or None} for fact in facts]
-        print(json.dumps({"machine": machine, "families": [finding.as_json() for finding in findings]}))
+        emit_json({"machine": machine, "families": [finding.as_json() for finding in findings]})
         return int(failed)
-    from rich.console import Console
-
-    console = Console(file=sys.stdout, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 200)
+    console = drawing(width=None if sys.stdout.isatty() else 200)
     _show_machine(console, facts)
     _show_families(console, findings)
     return int(failed)
@@ -73,17 +74,15 @@ def doctor(
 
 def _show_machine(console: Console, facts: list[Fact]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table.grid(padding=(0, 2, 0, 0))
     for fact in facts:
-        table.add_row(Text(fact.name, style="bold"), Text(fact.value, style="yellow" if fact.fix else ""), Text(fact.fix))
+        table.add_row(styled(fact.name, style="bold"), styled(fact.value, style="yellow" if fact.fix else ""), styled(fact.fix))
     console.print(table)
 
 
 def _show_families(console: Console, findings: list[Finding]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold dim")
     for heading in ("", "family", "versions", "steps/s", "pictures", "resume"):
@@ -91,12 +90,12 @@ def _show_families(console: Console, findings: list[Finding]) -> None:
     for finding in findings:
         rate = finding.facts.get("steps_per_s")
         table.add_row(
-            Text(_MARKS[finding.status], style=_STYLES[finding.status]),
-            Text(finding.family.title, style="" if finding.status == "works" else _STYLES[finding.status]),
-            Text(", ".join(f"{name} {version}" for name, version in finding.versions.items())),
-            Text("" if rate is None else f"{rate:,.0f}"),
-            Text(finding.pictures or ("none" if finding.status == "works" else "")),
-            Text(str(finding.facts.get("snapshot", ""))),
+            styled(_MARKS[finding.status], style=_STYLES[finding.status]),
+            styled(finding.family.title, style="" if finding.status == "works" else _STYLES[finding.status]),
+            styled(", ".join(f"{name} {version}" for name, version in finding.versions.items())),
+            styled("" if rate is None else f"{rate:,.0f}"),
+            styled(finding.pictures or ("none" if finding.status == "works" else "")),
+            styled(str(finding.facts.get("snapshot", ""))),
         )
     console.print()
     console.print(table)
@@ -104,6 +103,6 @@ def _show_families(console: Console, findings: list[Finding]) -> None:
     if troubled:
         console.print()
     for finding in troubled:
-        console.print(Text(f"{finding.family.title}: {'; '.join(finding.problems)}", style=_STYLES[finding.status]))
+        console.print(styled(f"{finding.family.title}: {'; '.join(finding.problems)}", style=_STYLES[finding.status]))
         for fix in finding.fixes:
-            console.print(Text(f"    {fix}"))
+            console.print(styled(f"    {fix}"))

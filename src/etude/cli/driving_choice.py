@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from etude.cli.output import note
 
 if TYPE_CHECKING:
     from etude.robot_driving import Stretch
@@ -51,7 +52,7 @@ def choose_source(drive: DriveBy, events: Path | None, window: RobotWindow | Non
         return Joystick()
     if drive == "keyboard" and window is None:
         keys = TerminalKeys()
-        print(HELP, file=sys.stderr)
+        note(HELP)
         return keys
     return window if drive in ("auto", "keyboard") else None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+from etude.cli.output import drawing, emit_json, say, styled
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,44 +40,40 @@ def envs(
     everything = environments.catalog() if family is None else environments.catalog([environments.find_family(family)])
     found = everything if search is None else environments.search(everything, search)
     if as_json:
-        print(json.dumps([_plain(listing) for listing in found]))
+        emit_json([_plain(listing) for listing in found])
         return 0
     if not found:
         near = environments.near(everything, search or "")
         where = "" if family is None else f" of the family {family}"
         hint = f"; near it are {', '.join(near)}" if near else ""
-        print(f"no environment{where} has '{search}' in its id or description{hint}")
+        say(f"no environment{where} has '{search}' in its id or description{hint}")
         return 0
-    from rich.console import Console
-
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True, emoji=False)
+    console = drawing(soft_wrap=True)
     width = max((len(spec) for listing in found for spec, _ in _tuned(listing)), default=0)
     for position, listing in enumerate(found):
         if position:
-            print()
+            say()
         _show(console, listing, width, everything=search is not None or family is not None)
     return 0
 
 
 def _show(console: Console, listing: Listing, width: int, *, everything: bool) -> None:
-    from rich.text import Text
-
     family = listing.family
-    console.print(Text.assemble((family.title, "bold"), (f"  {family.name}", "dim")))
+    console.print(styled((family.title, "bold"), (f"  {family.name}", "dim")))
     if listing.missing:
         line = f"  not installed: pip install '{family.install}'  (then {family.form} and its like)"
-        console.print(Text(line, style="yellow"))
+        console.print(styled(line, style="yellow"))
     elif family.backend != "auto":
-        console.print(Text(f"  for ids of other families: etude train {family.example}:ppo {family.form}"))
+        console.print(styled(f"  for ids of other families: etude train {family.example}:ppo {family.form}"))
     for spec, description in _tuned(listing):
         padding = " " * (width - len(spec) + 2) if description else ""
-        console.print(Text.assemble("  ", (spec, "cyan"), padding, description), overflow="ignore")
+        console.print(styled("  ", (spec, "cyan"), padding, description), overflow="ignore")
     others = [entry.id for entry in listing.entries if not entry.is_tuned]
     shown = others if everything else others[:_SHOWN]
     for line in _columns(shown, max(40, console.width - 2)):
-        console.print(Text(f"  {line}"))
+        console.print(styled(f"  {line}"))
     if len(others) > len(shown):
-        console.print(Text(f"  ... and {len(others) - len(shown)} more: etude envs --family {family.name}", style="dim"))
+        console.print(styled(f"  ... and {len(others) - len(shown)} more: etude envs --family {family.name}", style="dim"))
 
 
 def _tuned(listing: Listing) -> list[tuple[str, str]]:

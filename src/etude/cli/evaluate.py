@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from etude.cli.options import above_zero, at_least, exclusive
+from etude.cli.output import emit_json, note, note_in_place, say
 from etude.cli.places import find_run
 
 
@@ -63,13 +64,9 @@ def evaluate(
     as_json
         Print JSON with every episode's return.
     """
-    from etude.errors import UserError
-
-    for flag, value in (("--episodes", episodes), ("--num-envs", num_envs)):
-        if value is not None and value < 1:
-            raise UserError(f"{flag} {value}: must be at least 1")
-    if ladder and checkpoint not in (None, "all"):
-        raise UserError(f"--ladder and --checkpoint {checkpoint}: choose one")
+    at_least(1, episodes=episodes, num_envs=num_envs)
+    above_zero(timeout=timeout)
+    exclusive({"--ladder": ladder, "--checkpoint": None if checkpoint == "all" else checkpoint})
     found = find_run(run, runs)
     import torch
 
@@ -84,7 +81,7 @@ def evaluate(
         stored = open_policy(found.run, name, trusted=trust, device=device)
         if not reports:
             if stored.note is not None:
-                print(stored.note, file=sys.stderr)
+                note(stored.note)
             _say(f"{stored.config.environment.id} · {stored.config.algorithm.name} · {found.run.id}", as_json)
         results = evaluating.measure(
             stored, episodes, mode=mode, seed=seed, num_envs=num_envs, timeout_s=timeout, on_progress=_progress(episodes)
@@ -108,7 +105,7 @@ def _write(report: dict[str, Any], out: Path | None, as_json: bool) -> None:
     from etude.runs.atomic import standard_json, write_json_atomic
 
     if as_json:
-        print(json.dumps(standard_json(report)))
+        emit_json(standard_json(report))
     if out is not None:
         try:
             write_json_atomic(out, report)
@@ -137,7 +134,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
 
 def _say(text: str, as_json: bool) -> None:
     if not as_json:
-        print(text, flush=True)
+        say(text)
 
 
 def _progress(episodes: int):
@@ -146,7 +143,6 @@ def _progress(episodes: int):
         return None
 
     def show(finished: int) -> None:
-        end = "\n" if finished >= episodes else ""
-        print(f"\r{finished}/{episodes} episodes", end=end, file=sys.stderr, flush=True)
+        note_in_place(f"{finished}/{episodes} episodes", ends=finished >= episodes)
 
     return show

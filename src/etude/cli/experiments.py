@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+
+from etude.cli.output import emit_json, say
 
 
 def experiments(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
@@ -20,12 +21,12 @@ def experiments(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -
 
     rows = [_described(name) for name in preset_names("experiment")]
     if as_json:
-        print(json.dumps(rows))
+        emit_json(rows)
         return 0
     width = max(len(row["name"]) for row in rows)
     for row in rows:
         said = row.get("problem") or f"{row['environment']}:{row['algorithm']}, {row['total_steps']:,} steps"
-        print(f"{row['name']:<{width}}  {said}  {row['file'] or ''}".rstrip())
+        say(f"{row['name']:<{width}}  {said}  {row['file'] or ''}".rstrip())
     return 0
 
 

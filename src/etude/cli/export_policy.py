@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from etude.cli.output import emit_json, note, say
 from etude.cli.places import find_run
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def export(
         raise UserError("--check-walk lets policy.onnx walk: add onnx to --format")
     folder = out or Path(FOLDER) / found.run.id
     if not as_json:
-        print(f"{stored.config.environment.id} · {stored.config.algorithm.name} · {found.run.id} · {stored.checkpoint.name}")
+        say(f"{stored.config.environment.id} · {stored.config.algorithm.name} · {found.run.id} · {stored.checkpoint.name}")
     done = export_policy(stored, chosen, folder, None if as_json else _show)
     failures = [str(problem) for problem in done.problems]
     walked = None
@@ -91,12 +90,12 @@ def export(
     if as_json:
         files = {name: {"path": str(folder / file.file), **_plain(file)} for name, file in done.metadata.files.items()}
         report = {"run": found.run.id, "checkpoint": stored.checkpoint.name, "folder": str(folder), "files": files}
-        print(json.dumps({**report, "walk": walked, "problems": failures}))
+        emit_json({**report, "walk": walked, "problems": failures})
     for line in done.notes:
-        print(f"note: {line}", file=sys.stderr)
+        note(f"note: {line}")
     for line in failures:
-        print(f"etude: {line}", file=sys.stderr)
-    print(f"Written: {folder}", file=sys.stderr)
+        note(f"etude: {line}")
+    note(f"Written: {folder}")
     return 1 if failures else 0
 
 
@@ -105,7 +104,7 @@ def _show(path: Path, written: FileLayout) -> None:
 
     size = f"{path.stat().st_size / 1024:,.0f} KiB"
     difference = "not a number" if written.max_difference is None else f"{written.max_difference:.1e}"
-    print(f"  {path.name:<12} {size:>10}   largest difference {difference} on {OBSERVATIONS} observations", flush=True)
+    say(f"  {path.name:<12} {size:>10}   largest difference {difference} on {OBSERVATIONS} observations")
 
 
 def _walk(folder: Path, seconds: float, as_json: bool) -> dict[str, Any]:
@@ -114,7 +113,7 @@ def _walk(folder: Path, seconds: float, as_json: bool) -> dict[str, Any]:
     walked = walk(folder, seconds)
     if not as_json:
         asked, done = walked["command"], walked["velocity"]
-        print(
+        say(
             f"  walked {walked['seconds']:g} s, asked for {asked[0]:+.2f} m/s: forward {done['forward']:+.2f}, "
             f"sideways {done['sideways']:+.2f} m/s, turn {done['turn']:+.2f} rad/s; fell {walked['falls']} times"
         )

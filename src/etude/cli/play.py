@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from etude.cli.driving_choice import DriveBy, check_drive, choose_source, is_robot, stretch_line
+from etude.cli.options import above_zero, at_least, exclusive
+from etude.cli.output import emit_json, note, say
 from etude.cli.places import find_run
 from etude.cli.render_options import read_render_options
 
@@ -96,9 +97,17 @@ def play(
     """
     from etude.errors import UserError
 
+    at_least(1, episodes=episodes, max_steps=max_steps, record_length=record_length)
+    above_zero(fps=fps)
+    exclusive({"--step-by-step": step_by_step, "--json": as_json})
+    exclusive({"--episodes": episodes, "--record-length": record_length})
     if step_by_step and not sys.stdin.isatty():
         raise UserError("--step-by-step waits for Enter and needs a terminal")
     options, rows_and_columns = read_render_options(render_options), _read_grid(grid)
+    wants_video = record_length is not None or rows_and_columns != (1, 1)
+    show = _what_to_show(render, video, wants_video=wants_video)
+    if show == "nothing" and fps is not None:
+        raise UserError(f"--fps {fps:g} is of pictures, and there are none: record them with --video FILE.mp4")
     found = find_run(run, runs)
     robot = is_robot(found.run, trusted=trust)
     check_drive(drive, events, robot=robot, name=found.run.id)
@@ -112,10 +121,9 @@ def play(
     from etude.telemetry.paths_file import PathsFile
     from etude.telemetry.recorder import Recorder
 
-    playing.check_numbers(**{"--episodes": episodes, "--max-steps": max_steps, "--record-length": record_length})
     torch.set_num_threads(1)
-    wants_video = record_length is not None or rows_and_columns != (1, 1)
-    show = _what_to_show(render, video, wants_video=wants_video)
+    if show == "nothing" and render is None:
+        note("no display: playing without pictures; --video FILE.mp4 records them")
     records, steers = show == "pictures", drive in ("keyboard", "joystick")
     opens_window = robot and (show == "window" or (steers and render is None and has_display()))
     if opens_window:
@@ -170,7 +178,7 @@ def play(
     files = [str(file) for file in recorder.files] if recorder is not None else []
     _report(stage, played, files, driven, as_json)
     for file in [*files, *([str(paths)] if paths is not None else [])]:
-        print(f"wrote {file}", file=sys.stderr)
+        note(f"wrote {file}")
     return 0
 
 
@@ -196,7 +204,7 @@ def _take_the_wheel(
 def _introduce(stage: Stage, as_json: bool) -> None:
     stored = stage.policy
     if stored.note is not None:
-        print(stored.note, file=sys.stderr)
+        note(stored.note)
     _say(f"{stored.config.environment.id} · {stored.config.algorithm.name} · {stored.run.id}", as_json)
     which = " (best)" if stored.checkpoint.is_best else ""
     steps = f"{stored.checkpoint.counters['env_steps']:,} environment steps"
@@ -221,10 +229,10 @@ def _report(stage: Stage, played: list[Episode], files: list[str], driven: Drive
         }
         if driven is not None:
             report["driven"] = [stretch.as_json() for stretch in driven.stretches]
-        print(json.dumps(report))
+        emit_json(report)
     elif mean is not None:
         length = np.mean([episode.length for episode in played if episode.is_whole])
-        print(f"mean return {mean:.2f} ± {spread:.2f} · length {length:.1f} · {_count(len(returns), 'episode')}")
+        say(f"mean return {mean:.2f} ± {spread:.2f} · length {length:.1f} · {_count(len(returns), 'episode')}")
 
 
 def _line(episode: Episode) -> str:
@@ -236,7 +244,7 @@ def _line(episode: Episode) -> str:
 
 def _say(text: str, as_json: bool) -> None:
     if not as_json:
-        print(text, flush=True)
+        say(text)
 
 
 def _count(number: int, what: str) -> str:
@@ -247,6 +255,10 @@ def _what_to_show(render: str | None, video: Path | None, *, wants_video: bool) 
     from etude.environments.rendering import has_display
     from etude.errors import UserError
 
+    if video is not None and video.suffix and not video.is_dir():
+        from etude.telemetry.video import check_format
+
+        check_format(video)
     if video is not None and render is not None and render != "video":
         raise UserError(f"--render {render} and --video {video}: choose one")
     if render == "video" or video is not None:
@@ -259,7 +271,6 @@ def _what_to_show(render: str | None, video: Path | None, *, wants_video: bool) 
         return "nothing"
     if has_display():
         return "window"
-    print("no display: playing without pictures; --video FILE.mp4 records them", file=sys.stderr)
     return "nothing"
 
 
@@ -291,7 +302,7 @@ def _tell_step(moment: Moment) -> None:
             said[name] = _summary(moment.extras[name])
     if moment.ended:
         said["end"] = "terminated" if moment.terminated else "truncated"
-    print("  ".join(f"{name} {value}" for name, value in said.items()), flush=True)
+    say("  ".join(f"{name} {value}" for name, value in said.items()))
 
 
 def _summary(value: Any) -> str:

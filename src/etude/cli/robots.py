@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from etude.cli.options import exclusive
+from etude.cli.output import emit, emit_json, note, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +42,7 @@ def robots(
 
     if importlib.util.find_spec("mujoco") is None:
         raise MissingPackageError("robots need mujoco: pip install 'etude[mujoco]'")
+    exclusive({"--yaml": yaml, "--json": as_json})
     if yaml and name is None:
         raise UserError("--yaml is of one robot: name it")
     if name is not None:
@@ -51,16 +54,16 @@ def robots(
         except UserError as error:
             rows.append({"name": known, "from": source, "file": str(path), "problem": str(error)})
     if as_json:
-        print(json.dumps(rows))
+        emit_json(rows)
         return 0
     width = max(len(row["name"]) for row in rows)
     for row in rows:
         if "problem" in row:
-            print(f"{row['name']:<{width}}  {row['problem']}")
+            say(f"{row['name']:<{width}}  {row['problem']}")
             continue
         numbers = f"{row['joints']:>3} joints {row['mass']:>6.1f} kg {row['height']:>5.2f} m {len(row['feet']):>2} feet"
-        print(f"{row['name']:<{width}}  {numbers}  {row['from']}")
-    print("etude robots ROBOT says more; environment.robot.model=ROBOT trains it", file=sys.stderr)
+        say(f"{row['name']:<{width}}  {numbers}  {row['from']}")
+    note("etude robots ROBOT says more; environment.robot.model=ROBOT trains it")
     return 0
 
 
@@ -98,23 +101,23 @@ def _show_one(name: str, *, yaml: bool, as_json: bool) -> int:
     if yaml:
         import yaml as writer
 
-        print(writer.safe_dump(described, sort_keys=False, allow_unicode=True), end="")
+        emit(writer.safe_dump(described, sort_keys=False, allow_unicode=True))
         return 0
     facts = _facts(name, "")
     del facts["from"]
     remarks = _remarks(name)
     if as_json:
-        print(json.dumps({**facts, "description": described, "guessed": remarks}))
+        emit_json({**facts, "description": described, "guessed": remarks})
         return 0
-    print(f"{name}: {facts['joints']} joints, {facts['mass']} kg, {facts['file']}")
+    say(f"{name}: {facts['joints']} joints, {facts['mass']} kg, {facts['file']}")
     for key in ("base", "height", "feet", "gait", "pose"):
         value = described.get(key)
-        print(f"  {key:<7} {json.dumps(value) if value else '-'}")
+        say(f"  {key:<7} {json.dumps(value) if value else '-'}")
     for group in described["actuators"].values():
         limit = f", at most {group['effort_limit']:g} N·m" if group.get("effort_limit") else ""
-        print(f"  motors  stiffness {group['stiffness']:g}, damping {group['damping']:g}{limit}: {group['joints']}")
+        say(f"  motors  stiffness {group['stiffness']:g}, damping {group['damping']:g}{limit}: {group['joints']}")
     for remark in remarks:
-        print(f"  guessed {remark}")
+        say(f"  guessed {remark}")
     return 0
 
 

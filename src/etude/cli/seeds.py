@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -9,12 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from rich.text import Text
-
+from etude.cli.output import OutputClosedError, note, say, styled
 from etude.compute.processors import available_cpus
 from etude.config.hashing import config_hash
 from etude.config.schema import Config
-from etude.errors import UserError
+from etude.files.printable import printable
 from etude.seed_group import Seed, SeedGroup
 from etude.telemetry.live_area import LiveArea
 from etude.telemetry.readable import duration, number
@@ -28,26 +28,25 @@ def train_group(
     arguments: list[str],
     seeds: list[int],
     parallel: int | None,
-    name: str | None,
     auto_resume: bool,
     quiet: bool,
 ) -> int:
     """Train every seed in a process of its own and print the result of them all."""
-    if parallel is not None and parallel < 1:
-        raise UserError(f"--parallel {parallel}: must be at least 1")
     # A pre-empted job has to find its own group again; a new experiment gets a group of its own.
     mark = config_hash(config, with_seed=False)[:8] if auto_resume else f"{datetime.now():%Y%m%d-%H%M%S}"
     group = SeedGroup(
-        name=name or f"{config.experiment.name}-{mark}",
+        name=config.experiment.group or f"{config.experiment.name}-{mark}",
         root=root,
         arguments=arguments,
         seeds=seeds,
         parallel=parallel or max(1, available_cpus() // (config.experiment.threads or 1)),
     )
     code = group.train(GroupView(group, sys.stderr, quiet=quiet).show)
-    for line in result_lines(group):
-        print(line)
-    print(f"compare them: etude runs compare --group {group.name}", file=sys.stderr)
+    # Nobody may be reading any more: the runs are what was asked for, and they are done.
+    with contextlib.suppress(OutputClosedError):
+        for line in result_lines(group):
+            say(line)
+    note(f"compare them: etude runs compare --group {group.name}")
     return code
 
 
@@ -65,7 +64,7 @@ class GroupView:
     def show(self, members: Sequence[Seed]) -> None:
         """Show how the seeds stand."""
         if self._area is not None:
-            self._area.show([Text(line) for line in group_lines(self._group.name, members)])
+            self._area.show([styled(line) for line in group_lines(self._group.name, members)])
             return
         overdue = time.monotonic() - self._last_lines > SECONDS_BETWEEN_LINES
         for member in members:
@@ -73,11 +72,13 @@ class GroupView:
             if not self._quiet and (changed or (overdue and member.state == "running")):
                 self._said[member.seed] = member.state
                 self._last_lines = time.monotonic()
-                self._write(_line(member) + "\n")
+                self._write(printable(_line(member)) + "\n")
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        # A terminal or a pipe that went away is no reason for a training to end.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def group_lines(name: str, members: Sequence[Seed]) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
+
+from etude.cli.options import above_zero, at_least
+from etude.cli.output import drawing, emit_json, say, styled
 
 if TYPE_CHECKING:
     from etude.smoke import Outcome
@@ -47,6 +49,7 @@ def envs(
     as_json
         Print JSON.
     """
+    _check(limit, steps, jobs, timeout)
     from etude import smoke
 
     names = _chosen(smoke.environment_ids(contains), limit, f"no environment's id contains '{contains}'; see `etude envs`")
@@ -84,10 +87,17 @@ def presets(
     as_json
         Print JSON.
     """
+    _check(limit, steps, jobs, timeout)
     from etude import smoke
 
     specs = _chosen(smoke.preset_specs(contains), limit, f"no preset contains '{contains}'; see `etude envs`")
     return _report(smoke.try_presets(specs, steps=steps, jobs=_jobs(jobs), timeout_s=timeout), len(specs), "presets", as_json)
+
+
+def _check(limit: int, steps: int, jobs: int | None, timeout: float) -> None:
+    at_least(0, limit=limit)
+    at_least(1, steps=steps, jobs=jobs)
+    above_zero(timeout=timeout)
 
 
 def _chosen(names: Sequence[str], limit: int, nothing: str) -> list[str]:
@@ -101,16 +111,13 @@ def _chosen(names: Sequence[str], limit: int, nothing: str) -> list[str]:
 def _jobs(given: int | None) -> int:
     from etude.compute.processors import available_cpus
 
-    return max(1, given or available_cpus())
+    return given or available_cpus()
 
 
 def _report(outcomes: Iterator[Outcome], total: int, what: str, as_json: bool) -> int:
-    from rich.console import Console
-    from rich.text import Text
-
     from etude.telemetry.one_line import OneLine
 
-    console = Console(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True)
+    console = drawing(soft_wrap=True)
     counts = dict.fromkeys(_MARKS, 0)
     everything = []
     with OneLine(sys.stderr) as progress:
@@ -120,9 +127,9 @@ def _report(outcomes: Iterator[Outcome], total: int, what: str, as_json: bool) -
             if not as_json:
                 progress.show("")
                 mark, style = _MARKS[outcome.status]
-                console.print(Text.assemble((mark, style), f" {outcome.name:<32} {outcome.detail}"), overflow="ignore")
+                console.print(styled((mark, style), f" {outcome.name:<32} {outcome.detail}"), overflow="ignore")
                 if outcome.status == "failed" and outcome.output.strip():
-                    console.print(Text("\n".join(f"    {line}" for line in outcome.output.splitlines()[-12:]), style="dim"))
+                    console.print(styled("\n".join(f"    {line}" for line in outcome.output.splitlines()[-12:]), style="dim"))
             progress.show(f"{len(everything)} of {total} {what}, {counts['failed']} failed")
     summary = ", ".join(f"{count} {status}" for status, count in counts.items())
     if as_json:
@@ -130,7 +137,7 @@ def _report(outcomes: Iterator[Outcome], total: int, what: str, as_json: bool) -
             {"name": each.name, "status": each.status, "detail": each.detail, "seconds": round(each.seconds, 2)}
             for each in everything
         ]
-        print(json.dumps({"total": total, **counts, "results": results}))
+        emit_json({"total": total, **counts, "results": results})
     else:
-        print(f"{total} {what}: {summary}")
+        say(f"{total} {what}: {summary}")
     return int(counts["failed"] > 0)

@@ -8,10 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from etude.cli.options import at_least, exclusive, said_once
+from etude.cli.output import note
 from etude.cli.places import find_run, runs_root
 
 if TYPE_CHECKING:
     from etude.config.schema import Config
+
+_FLAGS = {
+    "environment.num_envs": "--num-envs",
+    "training.total_steps": "--total-steps",
+    "training.iterations": "--iterations",
+    "experiment.compile": "--compile",
+    "experiment.name": "--name",
+    "experiment.group": "--group",
+    "experiment.init_from": "--init-from",
+}
+_ONE_PROCESS = {"experiment.compile": "off", "environment.workers": "0"}
 
 
 def train(
@@ -36,7 +49,7 @@ def train(
     group: str | None = None,
     runs: Path | None = None,
     debug: bool = False,
-    profile: int = 0,
+    profile: int | None = None,
     compile: Annotated[bool | None, Parameter(negative="--no-compile")] = None,
     print_config: bool = False,
     trust: bool = False,
@@ -113,6 +126,13 @@ def train(
     if experiment is not None:
         words.insert(0, f"+experiment={experiment}")
     spec = spec_of(spec, universe=universe, domain=domain, task=task, algorithm=algorithm)
+    at_least(1, parallel=parallel, profile=profile)
+    exclusive({"--total-steps": total_steps, "--iterations": iterations})
+    exclusive({"--debug": debug, "--compile": compile or None})
+    exclusive({"--auto-resume": auto_resume, "--debug": debug})
+    exclusive({"--auto-resume": auto_resume, "--profile": profile})
+    if trust and from_run is None and not auto_resume:
+        raise UserError("--trust is for the settings of somebody else's run: it goes with --from-run or --auto-resume")
     flags = {
         "environment.num_envs": num_envs,
         "training.total_steps": total_steps,
@@ -122,15 +142,23 @@ def train(
         "experiment.group": None if group is None else quote(group),
         "experiment.init_from": None if init_from is None else quote(init_from),
     }
+    said_once({key: _FLAGS[key] for key, value in flags.items() if value is not None}, words)
     debugging = debug or debugger_attached()
     if debugging:
-        if not debug:
-            print("a debugger is attached: one process, one environment, nothing compiled", file=sys.stderr)
-        flags |= {"experiment.compile": "off", "environment.workers": 0}
+        if debug:
+            _check_debugged(words)
+        else:
+            note("a debugger is attached: one process, one environment, nothing compiled")
+        flags |= _ONE_PROCESS
         runs = runs or (Path("debug") if debug else None)
     words += [f"{key}={value}" for key, value in flags.items() if value is not None]
+    _check_budget(words)
     seeds = [] if seed is None else parse_seeds(seed)
-    if len(seeds) == 1:
+    if seeds:
+        said_once({"experiment.seed": "--seed"}, words)
+    if len(seeds) < 2 and parallel is not None:
+        raise UserError(f"--parallel {parallel} is of several seeds: name them, such as --seed 1-5")
+    if len(seeds) == 1 or (seeds and print_config):
         words.append(f"experiment.seed={seeds[0]}")
     base, allow_imports = None, True
     if from_run is not None:
@@ -145,25 +173,29 @@ def train(
         from etude.cli.config import print_yaml
 
         print_yaml(composition)
+        if len(seeds) > 1:
+            note(f"of seed {seeds[0]}; the others differ in experiment.seed alone")
         return 0
     root = runs_root(runs)
     if len(seeds) > 1:
-        options = {"--config": config, "--from-run": from_run, "--profile": profile or None}
+        options = {"--config": config, "--from-run": from_run, "--profile": profile}
         switches = {"--auto-resume": auto_resume, "--debug": debug, "--trust": trust}
+        # The group goes to each seed by its flag.
+        words = [word for word in words if word.partition("=")[0] != "experiment.group"]
         arguments = [*([] if spec is None else [spec]), *words, *(f"{key}={value}" for key, value in options.items() if value)]
         arguments += [switch for switch, on in switches.items() if on]
         from etude.cli.seeds import train_group
 
-        return train_group(composition.config, root, arguments, seeds, parallel, group, auto_resume, quiet)
+        return train_group(composition.config, root, arguments, seeds, parallel, auto_resume, quiet)
     from etude import session
 
     if auto_resume and (earlier := session.find_unfinished(composition, root)) is not None:
         if earlier.status == "finished":
-            print(f"run {earlier.id} with these settings is finished already", file=sys.stderr)
+            note(f"run {earlier.id} with these settings is finished already")
             return 0
-        print(f"goes on with run {earlier.id} ({earlier.status})", file=sys.stderr)
+        note(f"goes on with run {earlier.id} ({earlier.status})")
         return exit_code(session.resume(earlier, trusted=trust, quiet=quiet).status)
-    outcome = session.train(composition, root=root, quiet=quiet, command=sys.argv, debug=debug, profile=profile)
+    outcome = session.train(composition, root=root, quiet=quiet, command=sys.argv, debug=debug, profile=profile or 0)
     return exit_code(outcome.status)
 
 
@@ -180,6 +212,24 @@ def debugger_attached() -> bool:
     monitored = monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
     traced = sys.gettrace() is not None and "coverage" not in sys.modules
     return traced or "debugpy" in sys.modules or monitored
+
+
+def _check_debugged(words: list[str]) -> None:
+    """Refuse what --debug would silently undo."""
+    from etude.errors import UserError
+
+    for word in words:
+        key, _, value = word.partition("=")
+        if _ONE_PROCESS.get(key, value) != value:
+            raise UserError(f"--debug trains in one process and compiles nothing: leave out {word}")
+
+
+def _check_budget(words: list[str]) -> None:
+    from etude.errors import UserError
+
+    budgets = [word for word in words if word.partition("=")[0] in ("training.total_steps", "training.iterations")]
+    if len({word.partition("=")[0] for word in budgets}) > 1:
+        raise UserError(f"{' and '.join(budgets)}: choose one budget")
 
 
 def exit_code(status: str) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from etude.cli.options import above_zero, at_least
+from etude.cli.output import emit_json, note, say
 from etude.cli.places import find_run
 from etude.cli.render_options import read_render_options
 
@@ -71,10 +71,8 @@ def trials(
     """
     from etude.errors import UserError
 
-    if robots < 1:
-        raise UserError(f"--robots {robots}: must be at least 1")
-    if not seconds > 0:
-        raise UserError(f"--seconds {seconds:g}: must be above 0")
+    at_least(1, robots=robots)
+    above_zero(seconds=seconds)
     view = read_render_options(render_options)
     if view and video is None:
         raise UserError("--render-options are of a video: name a folder with --video")
@@ -84,25 +82,24 @@ def trials(
     chosen = _choose(only, scripts)
     stored = open_policy(find_run(run, runs).run, checkpoint, trusted=trust, device=device)
     if not as_json:
-        print(HEADER)
+        say(HEADER)
     report = None if as_json else _show
     results = run_trials(stored, chosen, robots=robots, seconds=seconds, seed=seed, videos=video, view=view, on_result=report)
     task = stored.config.environment.robot
     assert task is not None
     folder = save_trials(stored, results, task.timestep * task.decimation)
     if as_json:
-        print(json.dumps({"run": stored.run.id, "trials": [result.as_json() for result in results]}))
-    print(f"Written: {folder}" + ("" if video is None else f" and {video}"), file=sys.stderr)
+        emit_json({"run": stored.run.id, "trials": [result.as_json() for result in results]})
+    note(f"Written: {folder}" + ("" if video is None else f" and {video}"))
     return 0
 
 
 def _show(result: TrialResult) -> None:
     asked, done = (" ".join(f"{value:+.2f}" for value in triple) for triple in (result.command, result.velocity))
     falls = f"{result.falls}/{result.robots}"
-    print(
+    say(
         f"{result.name:<10} {asked:>18} {done:>18} {falls:>8} {result.slip:>6.2f} {result.foot_lift:>6.3f} "
-        f"{result.steps_per_second:>8.1f} {result.power:>7.0f}",
-        flush=True,
+        f"{result.steps_per_second:>8.1f} {result.power:>7.0f}"
     )
 
 
@@ -125,6 +122,8 @@ def _choose(only: str | None, path: Path | None) -> list[Script]:
         return scripts
     names = {script.name: script for script in scripts}
     wanted = [name.strip() for name in only.split(",") if name.strip()]
+    if not wanted:
+        raise UserError(f"--only names no trial (there are {', '.join(names)})")
     for name in wanted:
         if name not in names:
             raise UserError(f"--only {name}: no such trial{did_you_mean(name, names)} (there are {', '.join(names)})")

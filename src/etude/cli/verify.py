@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from pathlib import Path
@@ -10,7 +9,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from etude.cli.options import exclusive
+from etude.cli.output import emit_json, say
 from etude.cli.places import find_run
+from etude.errors import UserError
 
 
 def verify(
@@ -19,7 +21,7 @@ def verify(
     *,
     steps: int | None = None,
     resume_at: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     eager_vs_compiled: bool = False,
     current_code: bool = False,
     repo: Path | None = None,
@@ -58,6 +60,9 @@ def verify(
     as_json
         Print JSON.
     """
+    exclusive({"--current-code": current_code, "--repo": repo})
+    if seed is not None and resume_at != "random":
+        raise UserError(f"--seed {seed} is of --resume-at random: it chooses the place")
     found = find_run(run, runs).run
     from etude.cli.verify_progress import ProgressOnStderr
     from etude.verification.verify import Request
@@ -68,7 +73,7 @@ def verify(
         current_code=current_code,
         steps=steps,
         resume_at=resume_at,
-        seed=seed,
+        seed=seed or 0,
         eager_vs_compiled=eager_vs_compiled,
         trusted=trust,
         keep=keep,
@@ -76,8 +81,11 @@ def verify(
     # As Ctrl-C: the re-run is ended, and its folder and its worktree are removed.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        report = verify_run(found, request, ProgressOnStderr(sys.stderr))
+        report = verify_run(found, request, ProgressOnStderr(moving=sys.stderr.isatty()))
     finally:
         signal.signal(signal.SIGTERM, before)
-    print(json.dumps(report.to_json()) if as_json else "\n".join(report.lines()))
+    if as_json:
+        emit_json(report.to_json())
+    else:
+        say("\n".join(report.lines()))
     return report.exit_code

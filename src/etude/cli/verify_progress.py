@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TextIO
 
+from etude.cli.output import note, note_in_place
 from etude.verification.verify import Listener
 
 _WIDTH = 24
@@ -13,15 +13,15 @@ _WIDTH = 24
 class ProgressOnStderr(Listener):
     """Shows steps done and the time left."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._moving = stream, stream.isatty()
+    def __init__(self, *, moving: bool) -> None:
+        self._moving = moving
         self._goal, self._tenth, self._open = 1, 0, False
         self._began: float | None = None
 
     def say(self, text: str) -> None:
         """Print a message on a line of its own."""
         self._close_line()
-        print(text, file=self._stream, flush=True)
+        note(text)
 
     def begin(self, what: str, goal: int) -> None:
         """Start anew."""
@@ -40,11 +40,11 @@ class ProgressOnStderr(Listener):
         text = f"{env_steps:,} of {self._goal:,} environment steps" + (f", {left:.0f} s left" if done < 1 else "")
         if self._moving:
             bar = ("█" * round(done * _WIDTH)).ljust(_WIDTH, "·")
-            print(f"\r{bar} {text}\x1b[K", end="", file=self._stream, flush=True)
+            note_in_place(f"{bar} {text}")
             self._open = True
         elif int(done * 10) > self._tenth:
             self._tenth = int(done * 10)
-            print(f"  {text}", file=self._stream, flush=True)
+            note(f"  {text}")
 
     def end(self) -> None:
         """Leave the line."""
@@ -52,5 +52,5 @@ class ProgressOnStderr(Listener):
 
     def _close_line(self) -> None:
         if self._open:
-            print(file=self._stream, flush=True)
+            note("")
             self._open = False

@@ -15,6 +15,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter in _KEPT else _spelled(letter) for letter in text)
 
 
+def printable_line(text: str) -> str:
+    """Return printable text whose line breaks and tabs are spelled out too: a cell of a table, a line of a list."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def one_line(text: str, most: int = 200) -> str:
     """Return printable text on a single line, cut where it is long."""
     shown = printable(" ".join(text.split()))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from etude.files.printable import printable
 from etude.telemetry.history import History
 from etude.telemetry.names import Row
 from etude.telemetry.plain_lines import ProgressLines, final_line, intro_lines, summary_lines
@@ -85,7 +86,7 @@ class Console:
 
     def message(self, text: str, *, error: bool = False) -> None:
         """Say something above the live view; a quiet console says only errors."""
-        for line in text.splitlines():
+        for line in printable(text).splitlines():
             self._print(line, style="red" if error else "", even_quiet=error)
 
     def finish(self, outcome: RunOutcome) -> None:
@@ -119,6 +120,7 @@ class Console:
             self._header = None
 
     def _tell_plainly(self, line: str) -> None:
+        line = printable(line)
         if self._log:
             self._log(line)
         if not self._area and not self._quiet:
@@ -135,6 +137,7 @@ class Console:
         self._next_drawing = end + max(SECONDS_BETWEEN_DRAWINGS, (end - begin) / DRAWING_SHARE)
 
     def _print(self, line: str, style: str = "", even_quiet: bool = False, logged: bool = True) -> None:
+        line = printable(line)
         if self._log and logged:
             self._log(line)
         if self._quiet and not even_quiet:

@@ -10,6 +10,8 @@ from typing import TextIO, cast
 from rich.console import Console as RichConsole
 from rich.text import Text
 
+from etude.files.printable import printable_line
+
 
 class LiveArea:
     """Draws lines in place at the bottom of a terminal; there is no thread, it draws when called."""
@@ -33,6 +35,7 @@ class LiveArea:
         """Replace what is drawn."""
         with self.lock:
             erase = self._erasure()
+            lines = [_safe(line) for line in lines]
             self._line_widths = [line.cell_len for line in lines]
             self._drawn = self._render(lines)
             # One write, so that the terminal never shows the area empty.
@@ -41,7 +44,7 @@ class LiveArea:
     def print(self, line: Text) -> None:
         """Print a line above the area."""
         with self.lock:
-            self._write(self._erasure() + self._render([line], crop=False) + self._drawn)
+            self._write(self._erasure() + self._render([_safe(line)], crop=False) + self._drawn)
 
     def around(self, printing: Callable[[], object]) -> None:
         """Take the area away while someone else prints, and put it back below."""
@@ -85,6 +88,11 @@ class LiveArea:
         columns = max(1, self._rich.width)
         rows = sum(max(1, -(-width // columns)) for width in self._line_widths)
         return f"\r\x1b[{rows}A\x1b[J"
+
+
+def _safe(line: Text) -> Text:
+    """Return the line, or without its styles where it would move the cursor: names of metrics may be a stranger's."""
+    return line if line.plain.isprintable() else Text(printable_line(line.plain))
 
 
 class _PrintedAbove:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from typing import TextIO
 
+from etude.files.printable import printable_line
+
 
 class OneLine:
     """Shows what is going on and takes it away at the end."""
@@ -21,7 +23,7 @@ class OneLine:
 
     def show(self, text: str) -> None:
         """Replace the line."""
-        self._write(text[: shutil.get_terminal_size().columns - 1])
+        self._write(printable_line(text)[: shutil.get_terminal_size().columns - 1])
 
     def _write(self, text: str) -> None:
         if self._is_shown:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from etude.errors import EtudeError
+from etude.files.printable import printable
 
 # Colours and cursor moves (CSI), titles and links (OSC), and the two-character escapes.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -39,7 +40,7 @@ class RunLog:
     def line(self, text: str) -> None:
         """Append one line."""
         # Of a line that rewrote itself (a progress bar) only the final state is worth keeping.
-        shown = _ANSI.sub("", text).rstrip("\r\n").rpartition("\r")[2]
+        shown = printable(_ANSI.sub("", text).rstrip("\r\n").rpartition("\r")[2])
         data = (f"{time.strftime('%Y-%m-%d %H:%M:%S')} {shown}".rstrip() + "\n").encode(errors="backslashreplace")
         with self._lock:
             if not self._is_closed:

@@ -25,6 +25,12 @@ _GIF = ("-filter_complex", "split[a][b];[a]palettegen=stats_mode=single[p];[b][p
 _MP4 = ("-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4")
 
 
+def check_format(path: Path) -> None:
+    """Refuse a file whose ending is none that can be written."""
+    if path.suffix.lower() not in FORMATS:
+        raise UserError(f"video {path}: the name must end in {' or '.join(FORMATS)}")
+
+
 class VideoWriter:
     """Writes an .mp4 or .gif while frames come in: `with VideoWriter(path, fps=50) as video: video.add(frame)`.
 
@@ -34,8 +40,7 @@ class VideoWriter:
 
     def __init__(self, path: Path | str, fps: float) -> None:
         self.path = Path(path)
-        if self.path.suffix.lower() not in FORMATS:
-            raise UserError(f"video {self.path}: the name must end in {' or '.join(FORMATS)}")
+        check_format(self.path)
         if not fps > 0:
             raise UserError(f"video {self.path}: fps={fps:g} must be more than 0")
         self.fps = min(fps, _GIF_FPS) if self.path.suffix.lower() == ".gif" else fps

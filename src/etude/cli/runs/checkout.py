@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from etude.cli.output import emit_json, emit_path, note, say
 from etude.cli.places import find_run
 
 
@@ -58,18 +57,21 @@ def checkout(
     repository = worktree.find_repository(code, cwd=Path.cwd(), given=repo)
     if remove:
         worktree.remove(place, repository, force=force)
-        print(json.dumps({"run": found.id, "removed": str(place)}) if as_json else f"removed {place}")
+        if as_json:
+            emit_json({"run": found.id, "removed": str(place)})
+        else:
+            say(f"removed {place}")
         return 0
     restored = worktree.restore(code, repository, place)
     own = trust.is_own_code(found.path)
     if as_json:
         report = {"run": found.id, "path": str(restored.path), "repository": str(repository), "commit": restored.commit}
-        print(json.dumps({**report, "folder": code.folder, "own": own, "notes": list(restored.notes)}))
+        emit_json({**report, "folder": code.folder, "own": own, "notes": list(restored.notes)})
         return 0
-    print(f"commit {restored.commit[:12]} of {repository}, as it was for run {found.id}", file=sys.stderr)
-    for note in restored.notes:
-        print(f"note: {note}", file=sys.stderr)
+    note(f"commit {restored.commit[:12]} of {repository}, as it was for run {found.id}")
+    for line in restored.notes:
+        note(f"note: {line}")
     if not own:
-        print("note: you did not make this run on this machine; look at the code before you run it", file=sys.stderr)
-    print(restored.path)
+        note("note: you did not make this run on this machine; look at the code before you run it")
+    emit_path(restored.path)
     return 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from etude.cli.output import emit_json, note, say
 from etude.cli.places import runs_root
 from etude.cli.runs.list import Filters
 from etude.cli.runs.words import age, number, size
@@ -22,7 +21,7 @@ def cleanup(
     *,
     keep_best: int | None = None,
     keep_recent: float | None = None,
-    metric: str = "best",
+    metric: str | None = None,
     filters: Filters = None,
     whole: bool = False,
     yes: bool = False,
@@ -60,23 +59,29 @@ def cleanup(
 
     if keep_best is None and keep_recent is None:
         raise UserError("say what to keep: --keep-best N, --keep-recent DAYS or both (0 keeps none)")
+    if metric is not None and not keep_best:
+        raise UserError(f"--metric {metric} says what is best: add --keep-best N")
     root = runs_root(runs)
     if not root.is_dir():
         raise UserError(f"there is no runs directory {root.absolute()}; name another with --runs or $ETUDE_RUNS")
     looked_at = Query(our_words(filters or ())).apply(RunIndex(root).read().runs)
     plan = plan_cleanup(
-        looked_at, keep_best=keep_best or 0, keep_recent_days=keep_recent or 0, metric=our_spelling(metric), whole=whole
+        looked_at,
+        keep_best=keep_best or 0,
+        keep_recent_days=keep_recent or 0,
+        metric=our_spelling(metric or "best"),
+        whole=whole,
     )
     doomed = [verdict for verdict in plan if verdict.kept_because is None]
     failures = _carry_out(doomed, root, whole) if yes else {}
     if as_json:
-        print(json.dumps(_report(plan, failures, done=yes)))
+        emit_json(_report(plan, failures, done=yes))
         return 1 if failures else 0
     _print_plan(plan, doomed, failures, done=yes)
     for message in failures.values():
-        print(f"etude: {message}", file=sys.stderr)
+        note(f"etude: {message}")
     if doomed and not yes:
-        print("nothing was removed; add --yes to do it", file=sys.stderr)
+        note("nothing was removed; add --yes to do it")
     return 1 if failures else 0
 
 
@@ -104,11 +109,11 @@ def _print_plan(plan: list[Verdict], doomed: list[Verdict], failures: dict[str, 
     for verdict in gone:
         run = verdict.run
         told = f"{run.status:<11} {number(run.best):>8}  {age(age_seconds(run)):>4}"
-        print(f"{run.id:<{width}}  {told}  {size(verdict.size):>9}")
+        say(f"{run.id:<{width}}  {told}  {size(verdict.size):>9}")
     removed = f"{size(sum(verdict.size for verdict in gone))} in {len(gone)} {'run' if len(gone) == 1 else 'runs'}"
     kept = Counter(verdict.kept_because for verdict in plan if verdict.kept_because)
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(kept.items())) or "none"
-    print(f"{'removed' if done else 'would remove'} {removed}; kept {reasons}")
+    say(f"{'removed' if done else 'would remove'} {removed}; kept {reasons}")
 
 
 def _report(plan: list[Verdict], failures: dict[str, str], *, done: bool) -> dict[str, Any]:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from etude.cli.runs.words import age, moment, number, one_row
+from etude.cli.runs.words import age, moment, number
+from etude.files.printable import printable_line
 from etude.runs.indexed_run import MONITOR, IndexedRun
 from etude.runs.run_keys import FACTS, RunKeys, is_result, value_of
 from etude.telemetry.readable import duration
@@ -45,7 +46,7 @@ def is_numeric(key: str) -> bool:
 
 def cell(run: IndexedRun, key: str) -> str:
     """Return what a table says about one key of one run."""
-    return one_row(_cell(run, key))
+    return printable_line(_cell(run, key))
 
 
 def _cell(run: IndexedRun, key: str) -> str:

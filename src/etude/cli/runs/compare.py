@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from etude.cli.output import emit_json, note, say
 from etude.cli.runs.chosen import chosen_runs, split_metrics
 from etude.cli.runs.list import Filters
 from etude.errors import UserError
@@ -27,8 +26,8 @@ def compare(
     by: str | None = None,
     x: Literal["env_steps", "decisions", "updates", "episodes", "time"] = "env_steps",
     at: str = "last",
-    aggregate: Literal["mean", "iqm"] = "mean",
-    smooth: float = 0.0,
+    aggregate: Literal["mean", "iqm"] | None = None,
+    smooth: float | None = None,
     plot: list[Path] | None = None,
     runs: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
@@ -53,7 +52,7 @@ def compare(
     at
         Where values are taken: last (each run's own end), common (the end of the shortest), or a number on the axis.
     aggregate
-        What the line of a plot is: the mean or the interquartile mean.
+        What the line of a plot is: the mean (the default) or the interquartile mean.
     smooth
         Smooth each run's curve over this share of the axis, 0 to 0.5.
     plot
@@ -63,8 +62,12 @@ def compare(
     as_json
         Print JSON.
     """
-    if not 0 <= smooth <= 0.5:
+    if smooth is not None and not 0 <= smooth <= 0.5:
         raise UserError(f"--smooth {smooth:g}: must be at least 0 and at most 0.5")
+    for flag, value in (("--aggregate", aggregate), ("--smooth", smooth)):
+        if value is not None and not plot:
+            raise UserError(f"{flag} {value} is of curves: say where to draw them with --plot FILE.html")
+    aggregate, smooth = aggregate or "mean", smooth or 0.0
     for path in plot or []:
         if path.suffix.lower() not in _SUFFIXES:
             raise UserError(f"--plot {path}: must end in {', '.join(_SUFFIXES)}")
@@ -77,17 +80,17 @@ def compare(
     if as_json:
         from etude.comparison.report import report
 
-        print(json.dumps(report(comparison)))
+        emit_json(report(comparison))
     else:
         from etude.comparison.text import terminal
 
-        print(terminal(comparison), flush=True)
+        say(terminal(comparison))
         for line in notes(comparison):
-            print(f"note: {line}", file=sys.stderr)
+            note(f"note: {line}")
     for path in plot or []:
         _write(path, comparison, every_metric=not names)
     if not plot and not as_json:
-        print("curves: --plot FILE.html, .png, .svg or .pdf", file=sys.stderr)
+        note("curves: --plot FILE.html, .png, .svg or .pdf")
     return 0
 
 
@@ -108,4 +111,4 @@ def _write(path: Path, comparison: Comparison, *, every_metric: bool) -> None:
         write_bytes_atomic(path, data)
     except OSError as error:
         raise UserError(f"--plot {path}: {error.strerror or error}") from None
-    print(f"wrote {path}", file=sys.stderr)
+    note(f"wrote {path}")

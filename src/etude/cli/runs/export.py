@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from etude.cli.output import emit, note
 from etude.cli.runs.chosen import chosen_runs, split_metrics
 from etude.cli.runs.list import Filters
 from etude.errors import UserError
@@ -24,7 +24,7 @@ def export(
     at: str = "last",
     curves: bool = False,
     x: Literal["env_steps", "decisions", "updates", "episodes", "time"] = "env_steps",
-    aggregate: Literal["mean", "iqm"] = "mean",
+    aggregate: Literal["mean", "iqm"] | None = None,
     out: Annotated[Path | None, Parameter(alias="-o")] = None,
     runs: Path | None = None,
 ) -> int:
@@ -52,7 +52,7 @@ def export(
     x
         What curves run over.
     aggregate
-        What the value of a curve is: the mean or the interquartile mean.
+        What the value of a curve is: the mean (the default) or the interquartile mean.
     out
         The file to write. Default: the terminal.
     runs
@@ -60,11 +60,15 @@ def export(
     """
     if curves and format in ("latex", "markdown"):
         raise UserError(f"--curves --format {format}: curves are exported as csv or json")
+    if aggregate is not None and not curves:
+        raise UserError(f"--aggregate {aggregate} is of curves: add --curves")
     paths = chosen_runs(selected, filters or (), group, runs)
     from etude.comparison import report, results
     from etude.comparison.notes import notes
 
-    comparison = results.compare(paths, metrics=split_metrics(metrics or ()), by=by, axis=x, at=at, aggregate=aggregate)
+    comparison = results.compare(
+        paths, metrics=split_metrics(metrics or ()), by=by, axis=x, at=at, aggregate=aggregate or "mean"
+    )
     if format in ("latex", "markdown"):
         from etude.comparison import paper_table
 
@@ -77,9 +81,9 @@ def export(
     else:
         text = json.dumps(report.report(comparison), indent=1) + "\n"
     for line in notes(comparison):
-        print(f"note: {line}", file=sys.stderr)
+        note(f"note: {line}")
     if out is None:
-        sys.stdout.write(text)
+        emit(text)
         return 0
     from etude.runs.atomic import write_text_atomic
 
@@ -88,5 +92,5 @@ def export(
         write_text_atomic(out, text)
     except OSError as error:
         raise UserError(f"--out {out}: {error.strerror or error}") from None
-    print(f"wrote {out}", file=sys.stderr)
+    note(f"wrote {out}")
     return 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from etude.cli.options import at_least
+from etude.cli.output import emit_json, note, say
 from etude.cli.places import runs_root
 
 Filters = Annotated[list[str] | None, Parameter(name=["--filter", "-f"])]
@@ -57,6 +57,7 @@ def list_runs(
     from etude.runs.run_keys import RunKeys
     from etude.runs.run_query import Query
 
+    at_least(0, limit=limit)
     root = runs_root(runs)
     sort = None if sort is None else our_spelling(sort)
     conditions = [*our_words(filters or ()), *([] if group is None else [Condition.equal("group", group)])]
@@ -68,20 +69,20 @@ def list_runs(
     chosen = None if columns is None else chosen_columns(",".join(map(our_spelling, columns.split(","))), keys)
     shown = found[:limit] if limit else found
     if listing and listing.problems:
-        print(f"{len(listing.problems)} run files can't be read; `etude runs rebuild` says which", file=sys.stderr)
+        note(f"{len(listing.problems)} run files can't be read; `etude runs rebuild` says which")
     if as_json:
-        print(json.dumps([to_json(run, chosen) for run in shown]))
+        emit_json([to_json(run, chosen) for run in shown])
         return 0
     if not everything:
-        print(f"no runs in {root} yet; start one with `etude train CartPole-v1:ppo`")
+        say(f"no runs in {root} yet; start one with `etude train CartPole-v1:ppo`")
         return 0
     if not found:
-        print(f"none of the {len(everything)} runs in {root} meets the filter", file=sys.stderr)
+        note(f"none of the {len(everything)} runs in {root} meets the filter")
         return 0
     from etude.cli.runs.table import print_table
 
     by_default = default_columns(shown, None if sort is None else keys.resolve(sort))
     print_table(shown, chosen or by_default, may_drop=not chosen)
     if len(found) > len(shown):
-        print(f"... and {len(found) - len(shown)} more (--limit)", file=sys.stderr)
+        note(f"... and {len(found) - len(shown)} more (--limit)")
     return 0

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from etude.cli.output import emit_path
 from etude.cli.places import find_run
 
 
@@ -33,8 +34,8 @@ def path(
     found = find_run(run, runs)
     wanted = checkpoint or found.checkpoint
     if wanted is None:
-        print(found.run.path)
+        emit_path(found.run.path)
         return 0
     folder = found.run.checkpoints_path
-    print(choose_checkpoint(wanted, outline_checkpoints(folder), folder, found.run.why_no_checkpoints).path)
+    emit_path(choose_checkpoint(wanted, outline_checkpoints(folder), folder, found.run.why_no_checkpoints).path)
     return 0

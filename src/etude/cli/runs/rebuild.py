@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from etude.cli.output import emit_json, note, say
 from etude.cli.places import runs_root
 
 
@@ -32,9 +31,9 @@ def rebuild(*, runs: Path | None = None, as_json: Annotated[bool, Parameter(name
         raise UserError(f"there is no runs directory {root.absolute()}; name another with --runs or $ETUDE_RUNS")
     listing = RunIndex(root).rebuild()
     if as_json:
-        print(json.dumps({"runs": len(listing.runs), "problems": listing.problems}))
+        emit_json({"runs": len(listing.runs), "problems": listing.problems})
         return 0
     for problem in listing.problems:
-        print(f"can't be read: {problem}", file=sys.stderr)
-    print(f"{len(listing.runs)} runs in {root}")
+        note(f"can't be read: {problem}")
+    say(f"{len(listing.runs)} runs in {root}")
     return 0

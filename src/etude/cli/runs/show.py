@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from etude.cli.output import emit_json, say
 from etude.cli.places import find_run
-from etude.cli.runs.words import age, moment, number, one_row, size
+from etude.cli.runs.words import age, moment, number, size
+from etude.files.printable import printable_line
 
 if TYPE_CHECKING:
     from etude.runs.checkpoint_selection import CheckpointOutline
@@ -55,11 +57,11 @@ def show(
 
         known = {**found.record, **to_json(indexed), "summary": found.summary, "git": git, "size": whole}
         listed = [_checkpoint_json(each) for each in checkpoints]
-        print(json.dumps({**known, "checkpoints": listed, "changes": changes, "problems": entry.problems}))
+        emit_json({**known, "checkpoints": listed, "changes": changes, "problems": entry.problems})
         return 0
-    print(one_row(indexed.id))
+    say(printable_line(indexed.id))
     for label, text in _facts(found, indexed, git, whole):
-        print(one_row(f"  {label:<12} {text}"))
+        say(printable_line(f"  {label:<12} {text}"))
     for title, lines in (
         ("asked", _asked(found)),
         ("changed on resuming", changes),
@@ -68,7 +70,7 @@ def show(
         ("problems", entry.problems),
     ):
         if lines:
-            print("\n".join([f"  {title}", *(one_row(f"    {line}") for line in lines)]))
+            say("\n".join([f"  {title}", *(printable_line(f"    {line}") for line in lines)]))
     return 0
 
 

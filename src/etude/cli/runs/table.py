@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from etude.cli.output import drawing, say, styled
 from etude.cli.runs.columns import GIVE_WAY, cell, heading, is_numeric
 from etude.runs.indexed_run import IndexedRun
 
@@ -20,11 +21,9 @@ _STYLES = {"id": "bold", "age": "dim", "tags": "magenta", "group": "blue"}
 def print_table(runs: Sequence[IndexedRun], columns: Sequence[str], *, may_drop: bool) -> None:
     """Print the runs; columns that are only there by default may give way in a narrow terminal."""
     if not sys.stdout.isatty():
-        print(plain_table(runs, columns))
+        say(plain_table(runs, columns))
         return
-    from rich.console import Console
-
-    console = Console(file=sys.stdout, highlight=False)
+    console = drawing()
     console.print(drawn_table(runs, columns, width=console.width, may_drop=may_drop))
 
 
@@ -43,17 +42,16 @@ def plain_table(runs: Sequence[IndexedRun], columns: Sequence[str]) -> str:
 def drawn_table(runs: Sequence[IndexedRun], columns: Sequence[str], *, width: int, may_drop: bool) -> Table:
     """Return the table for a terminal of this width."""
     from rich.table import Table
-    from rich.text import Text
 
     shown = _fitting(runs, columns, width) if may_drop else list(columns)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold dim")
     for key in shown:
         # Folded, never shortened: half an id names nothing.
         justify = "right" if is_numeric(key) else "left"
-        table.add_column(Text(heading(key)), justify=justify, style=_STYLES.get(key, ""), overflow="fold")
+        table.add_column(styled(heading(key)), justify=justify, style=_STYLES.get(key, ""), overflow="fold")
     for run in runs:
         styles = [_STATUS_STYLES.get(run.status, "yellow") if key == "status" else "" for key in shown]
-        table.add_row(*(Text(cell(run, key), style=style) for key, style in zip(shown, styles, strict=True)))
+        table.add_row(*(styled(cell(run, key), style=style) for key, style in zip(shown, styles, strict=True)))
     return table
 
 

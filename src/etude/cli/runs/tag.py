@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from etude.cli.output import emit_json, say
 from etude.cli.places import find_run
 
 
@@ -38,10 +38,15 @@ def tag(
 
     found = find_run(run, runs).run
     gone = list(remove or ())
+    if both := sorted({*add} & {*gone}):
+        raise UserError(f"tag '{both[0]}' is to be added and removed: choose one")
     had = [str(each) for each in found.record.get("tags") or []]
     for word in gone:
         if word not in had:
             raise UserError(f"run {found.id} has no tag '{word}'; it has {', '.join(had) or 'none'}{did_you_mean(word, had)}")
     tags = found.edit_tags(add=add, remove=gone) if add or gone else had
-    print(json.dumps({"id": found.id, "tags": tags}) if as_json else f"{found.id}: {', '.join(tags) or 'no tags'}")
+    if as_json:
+        emit_json({"id": found.id, "tags": tags})
+    else:
+        say(f"{found.id}: {', '.join(tags) or 'no tags'}")
     return 0

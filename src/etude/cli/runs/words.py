@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from etude.files.printable import printable
-
 _BYTE_UNITS = ("KiB", "MiB", "GiB", "TiB")
 _TIME_UNITS = (("w", 7 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-
-
-def one_row(text: str) -> str:
-    """Return text that stays in its row of a table and can't move the cursor or change colours: runs come from strangers too."""
-    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def number(value: float | None) -> str:

@@ -23,6 +23,7 @@ from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.families import family_of
 from etude.environments.make import make_environment
+from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import VectorEnvironment
 from etude.errors import ConfigError, UserError
 from etude.orchestration.callbacks import Callback, EarlyStop
@@ -143,7 +144,7 @@ def build_workflow(
     workflow_class.check_spaces(observation_space, action_space)
     sizes = workflow_class.output_sizes(config, action_space)
     inputs, copies = workflow_class.input_spaces(observation_space, action_space), workflow_class.copies(config)
-    parts = {}
+    parts, own_parts = {}, leaf_spaces(observation_space)
     for role, options in config.network.items():
         gain = 0.01 if role == "actor" else 1.0  # a policy begins close to uniform
 
@@ -153,10 +154,11 @@ def build_workflow(
             if getattr(networks.resolve(options.type), "is_head", False):
                 trunk = _trunk(role, options.of, parts, workflow_class, config)
                 return build_network(options, trunk, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
-            group = group_of(role, space)
+            beside = [name for name in leaf_spaces(space) if name not in own_parts] if role in inputs else []
+            group = group_of(role, space, beside)
             seen = space if group is None else group
             network = build_network(options, seen, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
-            return network if group is None else reads_group(network, role)
+            return network if group is None else reads_group(network, role, beside)
 
         if has_memory(networks.resolve(options.type)) and not workflow_class.supports_memory:
             raise UserError(

@@ -24,7 +24,7 @@ from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
 from etude.environments.make import make_environment
 from etude.errors import CheckpointError, EnvironmentFailureError, EtudeError, NonFiniteError, UserError
-from etude.orchestration.inspection import Profile, bottleneck, watch_for_nan
+from etude.orchestration.inspection import Profile, bottleneck, no_update, watch_for_nan
 from etude.orchestration.orchestrator import LEFT, CheckpointWriter, Orchestrator, Row
 from etude.run_failures import disk_failures_told, goes_on
 from etude.run_sinks import alert_rules, check_sinks, optional_sinks
@@ -137,9 +137,9 @@ class Training:
                 with alerts.about("run.json", f"`etude resume {run.id}` sets it right"):
                     run.update_status(status=status, stop_reason=orchestrator.stop_reason)
             group.flush()
-            hint = bottleneck(orchestrator, assembly.execution_mode(config))
-            if hint is not None:
-                console.message(hint)
+            for hint in (no_update(orchestrator), bottleneck(orchestrator, assembly.execution_mode(config))):
+                if hint is not None:
+                    console.message(hint)
             reason = orchestrator.stop_reason or ""
             self.outcome = Outcome(run, status, reason)
             console.finish(run_facts.outcome(run, orchestrator, status, reason))
@@ -197,6 +197,7 @@ def start(
     orchestrator = assembly.build(config)
     notes = [*(f"read as: {note}" for note in composition.notes), *assembly.remarks(config, composition.config)]
     notes += [note for buffer in orchestrator.buffers.values() for note in buffer.notes()]
+    notes += [note for note in [no_update(orchestrator)] if note is not None]
     facts = run_facts.facts(config)
     if source is not None:
         notes += initial_weights.take_over(orchestrator.workflow, source)

@@ -217,7 +217,7 @@ def test_memory_is_looked_at_before_the_run_begins_and_what_it_decides_is_record
     assert reduced == (
         "buffer 'rollout': 5,000,000 transitions of 47 bytes do not fit into the 44.8 MiB free; it holds 800,000"
     )
-    assert expected == "buffer 'rollout': 800,000 transitions, about 35.9 MiB on cpu"
+    assert expected == "buffer 'rollout': 800,000 transitions, about 35.9 MiB on cpu; learning starts at 1"
     assert "capacity: 800000" in run_facts.resolved_yaml(config, orchestrator)
     strict = assembly.resolve(compose("CartPole-v1:random", words=[*words, "buffers.rollout.on_low_memory=strict"]).config)
     with pytest.raises(UserError, match="on_low_memory=shrink"):

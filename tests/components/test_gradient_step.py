@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from etude import assembly
+from etude.components import update_step
 from etude.components.update_step import _possible
 from etude.compute.accelerate import SETTINGS, Mode, choose_mode
 from etude.config.compose import compose
@@ -120,3 +121,16 @@ def test_the_numpy_twin_of_an_actor_acts_like_it_and_follows_its_weights() -> No
         with torch.no_grad():
             for parameter in workflow.actor.parameters():
                 parameter.add_(0.1)
+
+
+@pytest.mark.parametrize("optimizer", ["{type: adam, fused: false}", "{type: adamw, fused: false, weight_decay: 0.1}", "adam"])
+def test_the_compiled_form_reads_the_rate_of_now(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Defect 27: without fused kernels the rate was a number to the compiler, the same for ever. What is compiled, as it is:
+    monkeypatch.setattr(update_step, "compile_apart", lambda function, device, *fixed: lambda *given: function(*given, *fixed))
+    case = (
+        "CartPole-v1:ppo",
+        f"algorithm.optimizer={optimizer}",
+        "algorithm.learning_rate=lin_1e-2",
+        "training.total_steps=192",
+    )
+    _compare(case, "cpu", "compiled")

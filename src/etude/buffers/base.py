@@ -58,6 +58,10 @@ class Buffer(ABC):
     def ready(self) -> bool:
         """Whether there is enough to learn from."""
 
+    def steps_to_ready(self, num_envs: int) -> int:
+        """Return how many vector steps it takes, from empty, until there is enough to learn from."""
+        return 1
+
     @property
     @abstractmethod
     def size(self) -> int:
@@ -72,6 +76,11 @@ class Buffer(ABC):
     def takes_arrays(self) -> bool:
         """Whether a row may be of NumPy arrays too, now that there are columns to copy them to."""
         return False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more fits without dropping something, or learning first."""
+        return self.room == 0
 
     @property
     def room(self) -> int | None:

@@ -145,6 +145,11 @@ class ReplayBuffer(Buffer):
         """The capacity, where memory made it smaller than asked."""
         return None if self.ring.rows == self._asked_rows else self.capacity
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the oldest transitions make room for new ones."""
+        return self.size >= self.capacity
+
     def add(self, row: Mapping[str, Any]) -> None:
         """Copy one vector step (N, ...) in, over the oldest one if there is no room."""
         kept = {key: value for key, value in row.items() if key not in self.leave_out} if self.leave_out else row
@@ -176,7 +181,7 @@ class ReplayBuffer(Buffer):
         expected = f"buffer '{self.name}': {size:,} transitions"
         if self._expected_bytes is not None:
             expected += f", about {in_bytes(size * self._expected_bytes)} on {self.ring.device}"
-        return [*self._notes, expected]
+        return [*self._notes, f"{expected}; learning starts at {self.min_size:,}"]
 
     def _fit(self, each: int, num_envs: int) -> str | None:
         """Make the ring fit into free memory for transitions of so many bytes; returns what to tell the user about it."""
@@ -211,6 +216,10 @@ class ReplayBuffer(Buffer):
     def ready(self) -> bool:
         """Whether there is enough to learn from."""
         return self.size >= self.min_size
+
+    def steps_to_ready(self, num_envs: int) -> int:
+        """Return how many it takes to hold enough transitions."""
+        return -(-self.min_size // num_envs)
 
     @property
     def size(self) -> int:

@@ -67,6 +67,10 @@ class RolloutBuffer(Buffer):
         """Whether the rollout is complete."""
         return self.cursor == self.steps
 
+    def steps_to_ready(self, num_envs: int) -> int:
+        """Return the steps of a rollout."""
+        return self.steps
+
     @property
     def room(self) -> int | None:
         """How many vector steps are still missing."""

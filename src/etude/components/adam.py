@@ -33,7 +33,7 @@ def adam_state(objective: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
             name = names[parameter]
             state["parameters"][name] = parameter.detach()
             state["first"][name], state["second"][name], state["step"][name] = own["exp_avg"], own["exp_avg_sq"], own["step"]
-            state["rate"][name] = group["lr"]
+            state["rate"][name] = group.get("rate", group["lr"])  # where `lr` is a number, the tensor it is written from
             state["options"][name] = (*group["betas"], group["eps"], group["weight_decay"])
             state["group"][name] = str(group.get("name", index))
     return state

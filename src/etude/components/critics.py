@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -11,22 +11,31 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from etude.components.networks.keyed_encoder import SINGLE
 from etude.components.networks.mlp import MLP
+from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import Observation
 
 ACTION = "action"
 
 
 def space_with(observation_space: gymnasium.Space[Any], name: str, space: gymnasium.Space[Any]) -> spaces.Dict:
-    """Return the space of observations that have one more part."""
-    parts = dict(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else {"observation": observation_space}
-    return spaces.Dict({**parts, name: space})
+    """Return the space of observations that have one more part, under a name that none of them has."""
+    parts = {key or SINGLE: part for key, part in leaf_spaces(observation_space).items()}
+    return spaces.Dict({**parts, _free(name, parts): space})
 
 
 def with_part(observation: Observation, name: str, value: Tensor) -> dict[str, Tensor]:
     """Join an observation and one more part into what `space_with` describes."""
-    parts = observation if isinstance(observation, Mapping) else {"observation": observation}
-    return {**parts, name: value}
+    parts = observation if isinstance(observation, Mapping) else {SINGLE: observation}
+    return {**parts, _free(name, parts): value}
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """Return a name that an observation's own parts don't have: `action`, or else `action_`."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def space_with_action(observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> spaces.Dict:

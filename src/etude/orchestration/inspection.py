@@ -108,6 +108,26 @@ class Profile(Callback):
         (logs / "profile.txt").write_text(profiler.key_averages().table(sort_by=by, row_limit=30), encoding="utf-8")
 
 
+def no_update(orchestrator: Orchestrator) -> str | None:
+    """Return one line about a run that learns nothing although it should, before it begins or after its end; None elsewhere."""
+    scheduler, collector = orchestrator.scheduler, orchestrator.collector
+    learns = any(hook.name.startswith("update") for phase in scheduler.phases for hook in phase.hooks)
+    if not learns or orchestrator.counters.updates or collector is None:
+        return None
+    environment, total = collector.environment, scheduler.total_steps
+    waits = [buffer.steps_to_ready(environment.num_envs) for buffer in orchestrator.buffers.values()]
+    first = min(waits, default=0) * environment.num_envs * environment.action_repeat
+    if total <= first - environment.num_envs * environment.action_repeat:
+        verb = "was" if scheduler.is_finished else "will be"
+        return (
+            f"nothing {verb} learnt: training.total_steps={total} ends before the first update, which comes after {first:,} "
+            "environment steps (algorithm.learning_starts or rollout_steps, times copies); raise the one or lower the other"
+        )
+    if scheduler.is_finished:
+        return f"nothing was learnt: no update was taken in {orchestrator.counters.env_steps:,} environment steps"
+    return None
+
+
 def bottleneck(orchestrator: Orchestrator, mode: str) -> str | None:
     """Return one line about where the time went, and what would help."""
     total = sum(orchestrator.timings.values())

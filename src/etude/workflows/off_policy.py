@@ -15,7 +15,8 @@ from torch import Generator, Tensor, nn
 
 from etude.buffers.base import Batch, Buffer
 from etude.buffers.columns import map_columns
-from etude.buffers.replay import ReplayBuffer, discounts
+from etude.buffers.prioritized import PrioritizedConfig
+from etude.buffers.replay import ReplayBuffer, ReplayConfig, discounts
 from etude.components.critics import space_with_action
 from etude.components.update_step import EACH, PER_ROW, UpdateStep
 from etude.compute.accelerate import is_compiled, is_recorded
@@ -28,6 +29,7 @@ from etude.config.constraints import (
     PositiveSchedule,
     UnitInterval,
 )
+from etude.config.registry import algorithms
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
@@ -76,6 +78,26 @@ class OffPolicyConfig:
             )
         if config.environment.normalize_rewards:
             yield f"environment.normalize_rewards: not with {self.name}, which replays old rewards; use algorithm.reward_scale"
+        yield from _buffer_problems(config)
+
+
+def _buffer_problems(config: Config) -> Iterator[str]:
+    """Yield what is wrong with the buffers for an algorithm that warms up, and that may or may not know priorities."""
+    settings, num_envs = config.algorithm, config.environment.num_envs
+    held = {name: o.capacity // num_envs * num_envs for name, o in config.buffers.items() if isinstance(o, ReplayConfig)}
+    if held and sum(held.values()) < settings.learning_starts:
+        name = next(iter(held))
+        yield (
+            f"buffers.{name}.capacity={config.buffers[name].capacity}: holds {sum(held.values())} transitions, so the warm-up "
+            f"of algorithm.learning_starts={settings.learning_starts} would never end; raise the one or lower the other"
+        )
+    knows_priorities = getattr(algorithms.resolve(settings.name), "writes_back", None) is not OffPolicy.writes_back
+    for name, options in config.buffers.items():
+        if isinstance(options, PrioritizedConfig) and not knows_priorities:
+            yield (
+                f"buffers.{name}.type={options.type}: {settings.name} does not say how wrong it was about each transition, so "
+                f"priorities would do nothing; set buffers.{name}.type=replay, or use dqn"
+            )
 
 
 class OffPolicy(Workflow):
@@ -111,11 +133,11 @@ class OffPolicy(Workflow):
         return {}
 
     def is_warming_up(self) -> bool:
-        """Whether actions are still uniformly random."""
+        """Whether actions are still uniformly random: until enough is held, or all there is room for."""
         missing = self.context.config.algorithm.learning_starts
         for buffer in self.context.buffers.values():
             missing -= buffer.size
-        return missing > 0
+        return missing > 0 and not all(buffer.is_full for buffer in self.context.buffers.values())
 
     def update(self, phase: Phase, count: int) -> HookResult:
         """Take `count` gradient steps on batches from the phase's buffer, once it holds enough."""

@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 from gymnasium import spaces
 from torch import nn
 
+from etude.components.networks.keyed_encoder import SINGLE
 from etude.components.networks.memory import has_memory
 from etude.environments.vector import Observation
 
 ACTOR = "actor"
 
 
-def group_of(role: str, space: gymnasium.Space[Any]) -> gymnasium.Space[Any] | None:
+def group_of(role: str, space: gymnasium.Space[Any], beside: Sequence[str] = ()) -> gymnasium.Space[Any] | None:
     """Return what a role sees of a Dict observation that has a group of its name; None where it sees all.
 
     A Dict is one of groups if it has one called `actor`; other parts of it then belong to the networks they are named after.
+    `beside` are parts that a role reads as well, such as the action that a critic values.
     """
-    if isinstance(space, spaces.Dict) and ACTOR in space.spaces:
-        return space.spaces.get(role)
-    return None
+    if not isinstance(space, spaces.Dict) or ACTOR not in space.spaces or role not in space.spaces:
+        return None
+    group = space.spaces[role]
+    return spaces.Dict({SINGLE: group, **{name: space.spaces[name] for name in beside}}) if beside else group
 
 
-def reads_group(network: nn.Module, key: str) -> nn.Module:
-    """Return the network, fed with one part of the observation."""
-    return RememberingGroupReader(network, key) if has_memory(network) else GroupReader(network, key)
+def reads_group(network: nn.Module, key: str, beside: Sequence[str] = ()) -> nn.Module:
+    """Return the network, fed with one part of the observation, and those beside it."""
+    return RememberingGroupReader(network, key, beside) if has_memory(network) else GroupReader(network, key, beside)
 
 
 class GroupReader(nn.Module):
     """A network and the part of the observation that it sees."""
 
-    def __init__(self, network: nn.Module, key: str) -> None:
+    def __init__(self, network: nn.Module, key: str, beside: Sequence[str] = ()) -> None:
         super().__init__()
-        self.network, self.key = network, key
+        self.network, self.key, self.beside = network, key, tuple(beside)
 
     def forward(self, observation: Observation, *rest: Any) -> Any:
         """Pass that part on."""
         assert isinstance(observation, dict)
-        return self.network(observation[self.key], *rest)
+        group: Any = observation[self.key]
+        if self.beside:
+            group = {SINGLE: group, **{name: observation[name] for name in self.beside}}
+        return self.network(group, *rest)
 
 
 class RememberingGroupReader(GroupReader):

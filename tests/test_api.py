@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -100,3 +101,40 @@ def test_environments_are_made_by_name() -> None:
     environment = etude.make_environment("CartPole-v1", 4)
     observation, _ = environment.reset([1, 2, 3, 4])
     assert observation.shape == (4, 4)  # type: ignore[union-attr]
+
+
+def test_runs_live_where_the_command_line_puts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Defect 20: Python ignored ETUDE_RUNS."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ETUDE_RUNS", str(tmp_path / "elsewhere"))
+    run = etude.train("CartPole-v1:random", "training.total_steps=32", "evaluation.every_steps=0")
+    assert run.path.parent == tmp_path / "elsewhere"
+    assert etude.open_run("@last").id == run.id
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_interrupt_reaches_the_script_once_the_run_is_saved(tmp_path: Path) -> None:
+    """Defect 20: Ctrl-C ended the training and the script went on as if it were finished."""
+    run = etude.start(*SMALL, runs=tmp_path)
+
+    def train() -> None:
+        for _ in run:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    assert (run.status, run.record["stop_reason"]) == ("interrupted", "SIGINT")
+    assert run.resume().status == "finished"
+
+
+def test_sigterm_reaches_the_script_once_the_run_is_saved(tmp_path: Path) -> None:
+    """Defect 20: what a script does on SIGTERM, by default to end, it does after the run has saved itself."""
+    run, seen = etude.start(*SMALL, runs=tmp_path), []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(run.status))
+    try:
+        for _ in run:
+            signal.raise_signal(signal.SIGTERM)
+            assert seen == []
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == ["interrupted"]

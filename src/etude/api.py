@@ -9,6 +9,7 @@ run.evaluate(100)
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from etude.evaluating import measure
 from etude.orchestration.evaluator import EvaluationResult
 from etude.playing import play as play
 from etude.runs import run as stored
+from etude.runs.places import default_root
 from etude.runs.run_selection import Selection, select_run
 from etude.stored_policy import open_policy
 from etude.telemetry.jsonl import read_rows
@@ -62,6 +64,9 @@ class Run(stored.Run):
             yield from training
         finally:
             self._training = None
+        if training.signal is not None:
+            # The run has saved itself; now the script's own answer: KeyboardInterrupt, its end, or its handler.
+            signal.raise_signal(training.signal)
 
     def evaluate(self, episodes: int = 100, *, checkpoint: str = "last", seed: int = 0) -> EvaluationResult:
         """Measure the policy on fresh episodes, as `etude evaluate` does."""
@@ -90,36 +95,36 @@ class Run(stored.Run):
 
 
 def start(
-    spec: str | None = None, *words: str, config: Path | str | None = None, runs: Path | str = "runs", quiet: bool = True
+    spec: str | None = None, *words: str, config: Path | str | None = None, runs: Path | str | None = None, quiet: bool = True
 ) -> Run:
     """Begin a run of `ENV:ALGO` with `key=value` words, as `etude train` does; iterate it, or `resume` it, to train."""
     composition = compose(spec, file=None if config is None else Path(config), words=words)
-    training = session.start(composition, root=Path(runs), quiet=quiet)
+    training = session.start(composition, root=_root(runs), quiet=quiet)
     run = Run(training.run.path)
     run._prepared = training
     return run
 
 
 def train(
-    spec: str | None = None, *words: str, config: Path | str | None = None, runs: Path | str = "runs", quiet: bool = True
+    spec: str | None = None, *words: str, config: Path | str | None = None, runs: Path | str | None = None, quiet: bool = True
 ) -> Run:
     """Begin a run and train it to its end."""
     return start(spec, *words, config=config, runs=runs, quiet=quiet).resume()
 
 
-def open_run(run: stored.Run | str, *, runs: Path | str = "runs") -> Run:
+def open_run(run: stored.Run | str, *, runs: Path | str | None = None) -> Run:
     """Return a run by @last, @best, its id, a unique prefix of it, or its path."""
     found = _find(run, runs).run
     return found if isinstance(found, Run) else Run(found.path)
 
 
-def resume(run: stored.Run | str, *words: str, runs: Path | str = "runs", quiet: bool = True) -> Run:
+def resume(run: stored.Run | str, *words: str, runs: Path | str | None = None, quiet: bool = True) -> Run:
     """Continue a run exactly where it stopped; words change settings from here on."""
     return open_run(run, runs=runs).resume(*words, quiet=quiet)
 
 
 def load_policy(
-    run: stored.Run | str, checkpoint: str | None = None, *, runs: Path | str = "runs", num_envs: int | None = None
+    run: stored.Run | str, checkpoint: str | None = None, *, runs: Path | str | None = None, num_envs: int | None = None
 ) -> tuple[Policy, VectorEnvironment]:
     """Return a run's policy and an environment like the one it was trained in; a path may lead to a checkpoint."""
     found = _find(run, runs)
@@ -127,7 +132,7 @@ def load_policy(
 
 
 def evaluate(
-    run: stored.Run | str, episodes: int = 100, *, checkpoint: str | None = None, seed: int = 0, runs: Path | str = "runs"
+    run: stored.Run | str, episodes: int = 100, *, checkpoint: str | None = None, seed: int = 0, runs: Path | str | None = None
 ) -> EvaluationResult:
     """Measure a run's policy on fresh episodes, as `etude evaluate` does; a path may lead to a checkpoint."""
     found = _find(run, runs)
@@ -148,5 +153,9 @@ def make_environment(
     return _make(Validator().build(EnvironmentConfig, data, "environment"), render_mode=render_mode, training=training)
 
 
-def _find(run: stored.Run | str, runs: Path | str) -> Selection:
-    return Selection(run) if isinstance(run, stored.Run) else select_run(run, Path(runs))
+def _find(run: stored.Run | str, runs: Path | str | None) -> Selection:
+    return Selection(run) if isinstance(run, stored.Run) else select_run(run, _root(runs))
+
+
+def _root(runs: Path | str | None) -> Path:
+    return default_root() if runs is None else Path(runs)

@@ -15,6 +15,7 @@ from etude.environments.rendering import Camera, Show, frames_per_second, make_t
 from etude.errors import UserError
 from etude.orchestration.player import Array, Moment, Player
 from etude.robots.driving import Wish
+from etude.runs.places import default_root
 from etude.runs.run import Run
 from etude.runs.run_selection import Selection, select_run
 from etude.stored_policy import Mode, StoredPolicy, best_or_last, open_policy
@@ -182,7 +183,7 @@ def play(
     fps: float | None = None,
     record_length: int | None = None,
     render_options: Mapping[str, Any] | None = None,
-    runs: Path | str = "runs",
+    runs: Path | str | None = None,
 ) -> list[dict[str, Any]]:
     """Play a run's policy, as `etude play` does, and return each episode's path: a dict of arrays over its steps.
 
@@ -193,7 +194,7 @@ def play(
         raise UserError(f"fps={fps:g}: must be above 0")
     if video is None and (record_length is not None or grid != (1, 1) or fps is not None):
         raise UserError("record_length, grid and fps are of a video: give one")
-    found = Selection(run) if isinstance(run, Run) else select_run(run, Path(runs))
+    found = Selection(run) if isinstance(run, Run) else select_run(run, default_root() if runs is None else Path(runs))
     with ExitStack() as stack:
         ready = set_stage(
             found.run,

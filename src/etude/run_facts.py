@@ -11,6 +11,7 @@ from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
 from etude.orchestration.orchestrator import MONITOR, Orchestrator
 from etude.runs.naming import expand_name
+from etude.runs.places import command
 from etude.runs.run import Run
 from etude.telemetry.console import RunHeader, RunOutcome
 
@@ -93,8 +94,9 @@ def header(run: Run, config: Config, orchestrator: Orchestrator, notes: list[str
 
 def outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> RunOutcome:
     """What the console shows below it."""
-    again = f"etude resume {run.id}"
-    more = f"{again} training.total_steps={2 * orchestrator.scheduler.total_steps}"
+    again = command("resume", run.path)
+    more = command("resume", run.path, f"training.total_steps={2 * orchestrator.scheduler.total_steps}")
+    measure = command("evaluate", run.path, "--episodes", "100")
     return RunOutcome(
         status=status,  # type: ignore[arg-type] # one of the four words
         reason=reason,
@@ -104,5 +106,5 @@ def outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> R
         last_eval=orchestrator.last_evaluation.get(MONITOR),
         elapsed_s=orchestrator.elapsed_s,
         env_steps=orchestrator.counters.env_steps,
-        next_commands=[again] if status in ("interrupted", "stopped") else [f"etude evaluate {run.id} --episodes 100", more],
+        next_commands=[again] if status in ("interrupted", "stopped") else [measure, more],
     )

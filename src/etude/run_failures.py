@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from etude.errors import EtudeError
 from etude.runs.disk_failure import disk_way_out, in_words
+from etude.runs.places import command
 from etude.runs.run import Run
 
 
@@ -25,8 +26,9 @@ def disk_failures_told(run: Run) -> Iterator[None]:
 
 def goes_on(run: Run) -> str:
     """Return the command that continues a run, and from where."""
+    again = command("resume", run.path)
     try:
         saved = run.checkpoints().find("last").counters["env_steps"]
     except (OSError, EtudeError):
-        return f"`etude resume {run.id}` begins anew"
-    return f"`etude resume {run.id}` goes on from {saved:,} environment steps"
+        return f"`{again}` begins anew"
+    return f"`{again}` goes on from {saved:,} environment steps"

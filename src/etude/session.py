@@ -31,6 +31,7 @@ from etude.run_sinks import alert_rules, check_sinks, optional_sinks
 from etude.runs import provenance, trust
 from etude.runs.checkpoint import CheckpointStore
 from etude.runs.index import find_runs
+from etude.runs.places import command
 from etude.runs.record_migration import record_changes
 from etude.runs.run import Run
 from etude.runs.saved_checkpoint import Checkpoint
@@ -74,6 +75,8 @@ class Training:
     ) -> None:
         self.run, self.config, self.orchestrator = run, config, orchestrator
         self.outcome: Outcome | None = None
+        self.signal: int | None = None
+        """The signal that asked the run to stop, if one did; it has been answered by saving, and by nothing else."""
         self._quiet, self._notes, self._stream, self._past = quiet, notes, stream, past
         self._held = held
         self._generators = GlobalGenerators.now()
@@ -112,14 +115,17 @@ class Training:
             console.start(run_facts.header(run, config, orchestrator, self._notes), past=self._past)
             status = "failed"
             try:
-                with stopping_on_signals(orchestrator.interrupt), contextlib.suppress(GeneratorExit):
+                with stopping_on_signals(orchestrator.interrupt) as received, contextlib.suppress(GeneratorExit):
                     yield from self._rows(store, rows, console)
+                self.signal = received[0] if received else None
                 done = orchestrator.scheduler.is_finished
                 status = "finished" if done else "interrupted" if orchestrator.was_interrupted else "stopped"
             except EnvironmentFailureError as error:
                 raise EnvironmentFailureError(f"{error}\n{goes_on(run)}") from error
             except torch.OutOfMemoryError as error:
-                raise EtudeError(f"{out_of_memory(error)}; `etude resume {run.id}` goes on from the last save") from error
+                raise EtudeError(
+                    f"{out_of_memory(error)}; `{command('resume', run.path)}` goes on from the last save"
+                ) from error
             except KeyboardInterrupt:
                 status = "interrupted"
                 raise
@@ -134,7 +140,7 @@ class Training:
                     if run.metrics_path.exists():
                         write_csv(run.metrics_path, run.csv_path)
                 # The last word: whoever is killed before it is resumed, and writes the others anew.
-                with alerts.about("run.json", f"`etude resume {run.id}` sets it right"):
+                with alerts.about("run.json", f"`{command('resume', run.path)}` sets it right"):
                     run.update_status(status=status, stop_reason=orchestrator.stop_reason)
             group.flush()
             for hint in (no_update(orchestrator), bottleneck(orchestrator, assembly.execution_mode(config))):
@@ -258,7 +264,7 @@ def reopen(
         if orchestrator.scheduler.is_finished and run.status == "finished":
             raise UserError(
                 f"run {run.id} is finished ({orchestrator.counters.env_steps:,} environment steps); to train on, raise the "
-                f"budget: etude resume {run.id} training.total_steps={2 * config.training.total_steps}"
+                f"budget: {command('resume', run.path, f'training.total_steps={2 * config.training.total_steps}')}"
             )
         if changes:
             _record_changes(run, config, orchestrator, changes)

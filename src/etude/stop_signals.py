@@ -13,10 +13,15 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 
 @contextmanager
-def stopping_on_signals(interrupt: Callable[[str], None]) -> Iterator[None]:
-    """Within, the first SIGINT, SIGTERM or SIGHUP calls `interrupt` with its name; a second one stops at once."""
+def stopping_on_signals(interrupt: Callable[[str], None]) -> Iterator[list[int]]:
+    """Within, the first SIGINT, SIGTERM or SIGHUP calls `interrupt` with its name; a second one stops at once.
+
+    Yields the list of those that came.
+    """
+    received: list[int] = []
 
     def request(number: int, frame: object) -> None:
+        received.append(number)
         name = signal.Signals(number).name
         interrupt(name)
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -32,7 +37,7 @@ def stopping_on_signals(interrupt: Callable[[str], None]) -> Iterator[None]:
     except ValueError:
         pass  # not the main thread: whoever owns it handles signals
     try:
-        yield
+        yield received
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,9 @@ if TYPE_CHECKING:
 
 def runs_root(given: Path | None) -> Path:
     """Return --runs, or $ETUDE_RUNS, or ./runs."""
-    return given or Path(os.environ.get("ETUDE_RUNS") or "runs")
+    from etude.runs.places import default_root
+
+    return given or default_root()
 
 
 def find_run(selector: str, runs: Path | None) -> Selection:

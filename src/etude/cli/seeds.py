@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from etude.compute.processors import available_cpus
 from etude.config.hashing import config_hash
 from etude.config.schema import Config
 from etude.files.printable import printable
+from etude.runs.places import runs_option
 from etude.seed_group import Seed, SeedGroup
 from etude.telemetry.live_area import LiveArea
 from etude.telemetry.readable import duration, number
@@ -46,7 +48,7 @@ def train_group(
     with contextlib.suppress(OutputClosedError):
         for line in result_lines(group):
             say(line)
-    note(f"compare them: etude runs compare --group {group.name}")
+    note(f"compare them: etude runs compare --group {shlex.quote(group.name)}{runs_option(root)}")
     return code
 
 

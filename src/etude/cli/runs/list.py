@@ -54,6 +54,7 @@ def list_runs(
     from etude.cli.runs.spelling import our_spelling, our_words
     from etude.runs.conditions import Condition
     from etude.runs.index import RunIndex
+    from etude.runs.places import runs_option
     from etude.runs.run_keys import RunKeys
     from etude.runs.run_query import Query
 
@@ -69,12 +70,12 @@ def list_runs(
     chosen = None if columns is None else chosen_columns(",".join(map(our_spelling, columns.split(","))), keys)
     shown = found[:limit] if limit else found
     if listing and listing.problems:
-        note(f"{len(listing.problems)} run files can't be read; `etude runs rebuild` says which")
+        note(f"{len(listing.problems)} run files can't be read; `etude runs rebuild{runs_option(root)}` says which")
     if as_json:
         emit_json([to_json(run, chosen) for run in shown])
         return 0
     if not everything:
-        say(f"no runs in {root} yet; start one with `etude train CartPole-v1:ppo`")
+        say(f"no runs in {root} yet; start one with `etude train CartPole-v1:ppo{runs_option(root)}`")
         return 0
     if not found:
         note(f"none of the {len(everything)} runs in {root} meets the filter")

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-optional lint types install docs clean
+.PHONY: demo test test-slow test-optional attack lint types install docs clean
 
 install: $(VENV)/.installed
 
@@ -19,8 +19,8 @@ demo: install  ## Train a first agent and measure it.
 	$(BIN)/etude evaluate @last --episodes 100
 
 lint: install
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests tools
+	$(BIN)/ruff format --check src tests tools
 
 types: install
 	$(BIN)/pyright
@@ -33,6 +33,9 @@ test-slow: install  ## Learning results: minutes to an hour.
 
 test-optional: install  ## The contract on families that need packages of their own; install those first.
 	$(BIN)/python -m pytest -m optional tests/environments/families tests/robots/test_warp.py
+
+attack: install  ## Kill runs, flip bytes and plant hostile files, until something breaks: an hour.
+	$(BIN)/python -m tools.attack
 
 docs: install  ## Refresh the generated parts of the documentation.
 	$(BIN)/python -m etude.config.reference docs/configuration.md

@@ -25,9 +25,10 @@ from etude.environments.families import family_of
 from etude.environments.make import make_environment
 from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import VectorEnvironment
-from etude.errors import ConfigError, UserError
+from etude.errors import ConfigError, UserError, did_you_mean
+from etude.orchestration.best_evaluations import Monitor
 from etude.orchestration.callbacks import Callback, EarlyStop
-from etude.orchestration.evaluator import Evaluator
+from etude.orchestration.evaluator import Evaluator, metric_names
 from etude.orchestration.orchestrator import Cadences, Orchestrator
 from etude.orchestration.phase_scheduler import PhaseScheduler
 from etude.workflows.base import Components, Context, Workflow
@@ -126,6 +127,7 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
         cadences=_cadences(config),
         evaluator=_evaluator(config, device),
         callbacks=_callbacks(config, environment),
+        monitor=_monitor(config),
     )
 
 
@@ -249,6 +251,14 @@ def _evaluator(config: Config, device: torch.device) -> Evaluator | None:
         num_envs=evaluation.num_envs or (1 if family_of(config.environment.id).one_per_process else None),
         timeout_s=evaluation.timeout_s,
     )
+
+
+def _monitor(config: Config) -> Monitor:
+    options, known = config.checkpoint, metric_names(evaluation_modes(config))
+    if options.monitor not in known:
+        hint = did_you_mean(options.monitor, known)
+        raise ConfigError(f"checkpoint.monitor={options.monitor}: evaluations measure {', '.join(known)}{hint}")
+    return Monitor(options.monitor, options.monitor_mode, options.keep_best)
 
 
 def _callbacks(config: Config, environment: VectorEnvironment) -> list[Callback]:

@@ -9,7 +9,7 @@ from etude import assembly
 from etude.config.hashing import config_hash
 from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
-from etude.orchestration.orchestrator import MONITOR, Orchestrator
+from etude.orchestration.orchestrator import Orchestrator
 from etude.runs.naming import expand_name
 from etude.runs.places import command
 from etude.runs.run import Run
@@ -59,6 +59,7 @@ def resolved_yaml(config: Config, orchestrator: Orchestrator) -> str:
 def summary(config: Config, orchestrator: Orchestrator, status: str) -> dict[str, Any]:
     """The results so far, for ``summary.json``."""
     rate = orchestrator.counters.env_steps / orchestrator.elapsed_s if orchestrator.elapsed_s else None
+    best = orchestrator.best
     return {
         "version": 1,
         **facts(config),
@@ -67,7 +68,7 @@ def summary(config: Config, orchestrator: Orchestrator, status: str) -> dict[str
         "counters": orchestrator.counters.as_dict(),
         "elapsed_s": orchestrator.elapsed_s,
         "steps_per_second": rate,
-        "best": {"metric": MONITOR, "value": orchestrator.best},
+        "best": {"metric": best.monitor.metric, "mode": best.monitor.mode, "value": best.value, "env_steps": best.env_steps},
         "last_evaluation": orchestrator.last_evaluation,
         "evaluation_mode": list(assembly.evaluation_modes(config)),
     }
@@ -102,8 +103,9 @@ def outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> R
         reason=reason,
         run_id=run.id,
         run_dir=run.path,
-        best=orchestrator.best,
-        last_eval=orchestrator.last_evaluation.get(MONITOR),
+        best=orchestrator.best.value,
+        best_at=orchestrator.best.env_steps,
+        last_eval=orchestrator.last_evaluation.get(orchestrator.best.monitor.metric),
         elapsed_s=orchestrator.elapsed_s,
         env_steps=orchestrator.counters.env_steps,
         next_commands=[again] if status in ("interrupted", "stopped") else [measure, more],

@@ -72,14 +72,16 @@ class Training:
         stream: Any,
         past: Sequence[Mapping[str, float]] = (),
         held: ExitStack | None = None,
+        resumed_from: Checkpoint | None = None,
     ) -> None:
         self.run, self.config, self.orchestrator = run, config, orchestrator
         self.outcome: Outcome | None = None
         self.signal: int | None = None
         """The signal that asked the run to stop, if one did; it has been answered by saving, and by nothing else."""
         self._quiet, self._notes, self._stream, self._past = quiet, notes, stream, past
-        self._held = held
+        self._held, self._resumed_from = held, resumed_from
         self._generators = GlobalGenerators.now()
+        self._store = run.checkpoints(config.checkpoint.keep, config.checkpoint.keep_best)
 
     def finish(self) -> Outcome:
         """Train to the end, or until something asks to stop."""
@@ -109,7 +111,10 @@ class Training:
             sinks: list[Sink] = [console, watching, *optional_sinks(config, run, self._past, alerts)]
             group = SinkGroup(sinks, on_alert=alert, record=rows)
             stack.callback(group.close)
-            store = run.checkpoints(config.checkpoint.keep)
+            store = self._store
+            if self._resumed_from is not None and store.go_on_from(self._resumed_from):
+                orchestrator.save_first()
+            self._resumed_from = None
             save = _checkpoint_writer(run, store, rows, config, orchestrator, alerts)
             orchestrator.attach(sink=group, write_checkpoint=save, run_dir=run.path)
             console.start(run_facts.header(run, config, orchestrator, self._notes), past=self._past)
@@ -161,19 +166,21 @@ class Training:
                 rollbacks += 1
                 if self.config.training.on_nan != "rollback" or rollbacks > MOST_ROLLBACKS:
                     raise
-                told = self._roll_back(store.newest_whole(), sink, str(error))
+                told = self._roll_back(store, sink, str(error))
                 with global_generators_kept():
                     console.message(told, error=True)
             else:
                 return
 
-    def _roll_back(self, found: Checkpoint, sink: JsonlSink, reason: str) -> str:
+    def _roll_back(self, store: CheckpointStore, sink: JsonlSink, reason: str) -> str:
         """Go back to a save and on from there with other random numbers; a rerun does the same."""
+        found = store.newest_whole()
         record = self.run.logs / "rollbacks.jsonl"
         number = 1 + (len(record.read_text(encoding="utf-8").splitlines()) if record.exists() else 0)
         with record.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"number": number, "to": found.name, "reason": reason}) + "\n")
         _load(self.orchestrator, found, self.config)
+        store.go_on_from(found)
         self.orchestrator.streams.branch(number)
         offset = found.metadata.get("metrics_offset")
         if isinstance(offset, int):
@@ -274,7 +281,17 @@ def reopen(
             if moved:
                 notes.append(f"{moved} rows logged after that checkpoint were moved to logs/superseded.jsonl")
         past = read_rows(run.metrics_path) if run.metrics_path.exists() else []
-        return Training(run, config, orchestrator, quiet=quiet, notes=notes, stream=stream, past=past, held=held.pop_all())
+        return Training(
+            run,
+            config,
+            orchestrator,
+            quiet=quiet,
+            notes=notes,
+            stream=stream,
+            past=past,
+            held=held.pop_all(),
+            resumed_from=found,
+        )
 
 
 def train(composition: Composition, **options: Any) -> Outcome:

@@ -136,7 +136,7 @@ def test_columns_that_say_nothing_are_left_out(root: Path) -> None:
 
 
 def test_an_unfinished_run_shows_how_far_it_is(root: Path) -> None:
-    run = make_run(root, "x", status="interrupted")
+    run = make_run(root, "x", best=None, status="interrupted")
     run.write_summary({"counters": {"env_steps": 250}})
     assert cell(find_runs(root)[0], "env_steps") == "250 (25%)"
 

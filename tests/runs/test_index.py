@@ -60,6 +60,8 @@ def test_a_row_says_what_the_files_say(tmp_path: Path) -> None:
         status="finished",
         created=run.record["created"],
         env_steps=1000,
+        updates=10,
+        episodes=5,
         total_steps=1000,
         elapsed_s=12.5,
         best=50.0,

@@ -172,7 +172,13 @@ class CheckpointConfig:
     every_minutes: PositiveFloat | None = 5.0
     """Save as well when this much time has passed since the last save. Saving never changes a run."""
     keep: PositiveInt = 3
-    """How many full checkpoints to keep, besides the best policy."""
+    """How many full checkpoints to keep, besides the best policies."""
+    keep_best: PositiveInt = 1
+    """How many of the best policies to keep."""
+    monitor: str = "eval/return_mean"
+    """The metric of evaluations that decides which policies are the best."""
+    monitor_mode: Literal["max", "min"] = "max"
+    """Whether the highest value of it is the best, or the lowest."""
 
 
 @dataclass(frozen=True)

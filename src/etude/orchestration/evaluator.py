@@ -14,6 +14,17 @@ from etude.compute.random_streams import derive_seed, global_generators_kept, is
 from etude.environments.vector import RAW_REWARD, VectorEnvironment, map_observation
 
 MAX_ENVS = 16
+MEASURES = (
+    "return_mean",
+    "return_std",
+    "return_min",
+    "return_max",
+    "raw_return_mean",
+    "raw_return_std",
+    "length_mean",
+    "episodes",
+)
+"""What an evaluation can say of a policy; raw returns only where wrappers change rewards."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +145,12 @@ def evaluate_episodes(
 
 def _flat(by_copy: Sequence[Sequence[float]], dtype: Any = np.float64) -> np.ndarray:
     return np.array([value for each in by_copy for value in each], dtype=dtype)
+
+
+def metric_names(modes: Sequence[str]) -> list[str]:
+    """Return every metric that evaluations in these modes may log; the first mode is the one that counts."""
+    prefixes = [f"eval/{mode}_" if position else "eval/" for position, mode in enumerate(modes)]
+    return [f"{prefix}{measure}" for prefix in prefixes for measure in MEASURES]
 
 
 class Evaluator:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from etude.compute.devices import memory_metrics
 from etude.compute.random_streams import RandomStreams, global_generators_kept
 from etude.errors import EnvironmentFailureError, EtudeError
+from etude.orchestration.best_evaluations import BestEvaluations, Monitor, Ranked
 from etude.orchestration.callbacks import Callback, Progress
 from etude.orchestration.counters import Cadence, Counters
 from etude.orchestration.evaluator import Evaluator
@@ -21,7 +22,6 @@ from etude.orchestration.phase_scheduler import Action, PhaseScheduler
 from etude.workflows.base import HookResult, Workflow
 from etude.workflows.collector import Collector
 
-MONITOR = "eval/return_mean"
 ROWS_OF_SPEED = 20
 LEFT = "stopped by the caller"
 Row = dict[str, float]
@@ -71,13 +71,14 @@ class Orchestrator:
         cadences: Cadences,
         evaluator: Evaluator | None = None,
         callbacks: Sequence[Callback] = (),
+        monitor: Monitor = Monitor(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.workflow, self.scheduler, self.collector, self.buffers = workflow, scheduler, collector, buffers
         self.streams, self.evaluator, self.callbacks = streams, evaluator, tuple(callbacks)
         self.counters = Counters()
         self.last_evaluation: dict[str, float] = {}
-        self.best: float | None = None
+        self.best = BestEvaluations(monitor)
         self.stop_reason: str | None = None
         self.timings: dict[str, float] = {}
         self.elapsed_s = 0.0
@@ -102,7 +103,7 @@ class Orchestrator:
         self._extra_callbacks: tuple[Callback, ...] = ()
         self._interrupted: str | None = None
         self._evaluation: dict[str, float] = {}  # since the last row
-        self._improved = False
+        self._ranked: Ranked | None = None  # an evaluation among the best whose policy is not saved yet
         self._saved_at: dict[str, int] | None = None
         self._logged_at: dict[str, int] | None = None
         # Environment steps and seconds at the last rows: speed is measured over a stretch that holds one evaluation or so.
@@ -133,7 +134,7 @@ class Orchestrator:
         self.timings = {}
         self._started = last_save = self._clock()
         self._tell(lambda callback: callback.on_start(self._progress()))
-        if self.counters.cycles == 0 and self._saved_at is None:
+        if self._saved_at is None:
             self.save()
         while self.stop_reason is None and self._cycle_done():
             row = self._boundary_row()
@@ -147,7 +148,7 @@ class Orchestrator:
             if overdue or self._is_due("save") or self._interrupted:
                 self.save()
                 last_save = self._clock()
-            elif self._improved:
+            elif self._ranked is not None:
                 self.save(policy_only=True)
             if self._interrupted and not self.scheduler.is_finished:
                 # Saved, and nothing else: no row and no evaluation, so that a stop leaves no trace in what follows.
@@ -162,6 +163,10 @@ class Orchestrator:
         finally:
             self.save()
             self._end()
+
+    def save_first(self) -> None:
+        """Save before anything else once training goes on, though the state is a checkpoint's."""
+        self._saved_at = None
 
     def interrupt(self, reason: str) -> None:
         """Ask the loop to save and stop at the next cycle boundary; safe to call from a signal handler."""
@@ -257,11 +262,9 @@ class Orchestrator:
         self._tell(lambda callback: callback.on_evaluation_start(self._progress()))
         with self._timed("evaluate"):
             metrics = self.evaluator.evaluate(self.workflow.policy(), self.counters.env_steps, self.counters.updates)
-        value = metrics.get(MONITOR)
-        if value is not None and (self.best is None or value > self.best):
-            self.best, self._improved = value, True
-        if self.best is not None:
-            metrics["eval/return_best"] = self.best
+        self._ranked = self.best.add(metrics, self.counters.env_steps) or self._ranked
+        if self.best.value is not None:
+            metrics[self.best.monitor.best_name] = self.best.value
         self._last_evaluation_at = self._position()
         self._evaluation = self.last_evaluation = metrics
 
@@ -286,7 +289,7 @@ class Orchestrator:
 
     def save(self, *, policy_only: bool = False) -> None:
         """Write a checkpoint of the whole run, or of the policy alone; never changes the run."""
-        if self._write_checkpoint is None or (self._saved_at == self._position() and not self._improved):
+        if self._write_checkpoint is None or (self._saved_at == self._position() and self._ranked is None):
             return
         with self._timed("save"):
             self._refresh_episodes()
@@ -296,10 +299,14 @@ class Orchestrator:
                 self._saved_at = self._position()
                 self._done("save")
                 parts |= self.state_dict()
-            metadata = {"phase": self.scheduler.current_phase.name, "metrics": self.last_evaluation, "best": self.best}
+            metadata = {"phase": self.scheduler.current_phase.name, "metrics": self.last_evaluation, "best": self.best.value}
+            is_best = False
+            if self._ranked is not None:
+                monitor, is_best = self.best.monitor, self._ranked.place == 0
+                metadata["ranked"] = {"metric": monitor.metric, "mode": monitor.mode, "value": self._ranked.value}
             with global_generators_kept():
-                path = self._write_checkpoint(parts, self.counters.as_dict(), metadata, best=self._improved)
-            self._improved = False
+                path = self._write_checkpoint(parts, self.counters.as_dict(), metadata, best=is_best)
+            self._ranked = None
         self._tell(lambda callback: callback.on_checkpoint(self._progress(), path))
 
     def _end(self) -> None:
@@ -372,7 +379,7 @@ class Orchestrator:
                 kind: {name: cadence.state_dict() for name, cadence in grid.items()}
                 for kind, grid in (("steps", self._by_steps), ("updates", self._by_updates))
             },
-            "evaluation": {"last": self.last_evaluation, "at": self._last_evaluation_at, "best": self.best},
+            "evaluation": {"last": self.last_evaluation, "at": self._last_evaluation_at, "best": self.best.state_dict()},
             "elapsed_s": self.elapsed_s,
         }
         own = {
@@ -393,7 +400,9 @@ class Orchestrator:
         for kind, grid in (("steps", self._by_steps), ("updates", self._by_updates)):
             for name, cadence in grid.items():
                 cadence.load_state_dict(shared["cadences"][kind][name])
-        self.last_evaluation, self.best = shared["evaluation"]["last"], shared["evaluation"]["best"]
+        self.last_evaluation = shared["evaluation"]["last"]
+        self.best.load_state_dict(shared["evaluation"]["best"])
+        self._ranked = None
         self._last_evaluation_at = shared["evaluation"]["at"]
         self.elapsed_s = shared["elapsed_s"]
         note = None

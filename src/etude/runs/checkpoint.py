@@ -12,6 +12,7 @@ from pathlib import Path
 
 from etude.errors import CheckpointError, UserError
 from etude.runs.atomic import LEFTOVER_SUFFIX, fsync_directory, read_link, replace_link
+from etude.runs.checkpoint_history import Spans, best_ranked, best_until
 from etude.runs.checkpoint_selection import best_name, checkpoint_folders, choose_checkpoint, sequence_of
 from etude.runs.manifest import MANIFEST_NAME, Manifest, checkpoint_name
 from etude.runs.part_files import write_file, write_parts
@@ -25,14 +26,19 @@ _SAVING, _DELETING = ".saving-", ".deleting-"
 
 
 class CheckpointStore:
-    """A folder of checkpoints that keeps the newest `keep` full ones, and always `last` and `best`."""
+    """A folder of checkpoints that keeps the newest `keep` full ones and the `keep_best` best, and always `last` and `best`.
 
-    def __init__(self, directory: Path, keep: int, *, why_empty: str | None = None) -> None:
-        if keep < 1:
-            raise UserError(f"checkpoints to keep={keep}: must be at least 1")
+    With each full one the policy stays that was the best by then: whoever goes back to it finds its `best` as well.
+    """
+
+    def __init__(self, directory: Path, keep: int, *, keep_best: int = 1, why_empty: str | None = None) -> None:
+        for name, value in (("keep", keep), ("keep_best", keep_best)):
+            if value < 1:
+                raise UserError(f"checkpoints to {name}={value}: must be at least 1")
         self.directory = directory
-        self.keep = keep
+        self.keep, self.keep_best = keep, keep_best
         self._why_empty = why_empty
+        self._abandoned: Spans = ()
 
     def save(
         self,
@@ -52,7 +58,8 @@ class CheckpointStore:
         encoded = {part: encoder.encode(part, state) for part, state in parts.items()}
         # Its own encoder: a reference from the manifest into a part is no more allowed than a tensor of its own.
         plain = TreeEncoder()
-        described, tensors = plain.encode("metadata", dict(metadata))
+        abandoned = {"abandoned": [list(span) for span in self._abandoned]} if self._abandoned else {}
+        described, tensors = plain.encode("metadata", {**metadata, **abandoned})
         if tensors or plain.segments:
             raise TypeError(f"metadata {next(iter(tensors), '')}: a tensor can't be stored in a manifest")
         sequence = max((sequence_of(path) for path in checkpoint_folders(self.directory)), default=-1) + 1
@@ -85,6 +92,12 @@ class CheckpointStore:
 
     def list(self) -> list[Checkpoint]:
         """Every checkpoint, oldest first; one that can't be read has ``kind="damaged"`` and says why."""
+        found = self._read()
+        best = best_name(self.directory, found)
+        return [replace(checkpoint, is_best=checkpoint.name == best) for checkpoint in found]
+
+    def _read(self) -> list[Checkpoint]:
+        """As their manifests say: `is_best` is whether one was the best when it was saved."""
         found = []
         for path in checkpoint_folders(self.directory):
             try:
@@ -92,9 +105,7 @@ class CheckpointStore:
             except CheckpointError as error:
                 blank = Checkpoint(path, path.name, sequence_of(path), "damaged", {}, {}, "", False, damage=str(error))
                 found.append(blank)
-        found.sort(key=lambda checkpoint: checkpoint.sequence)
-        best = best_name(self.directory, found)
-        return [replace(checkpoint, is_best=checkpoint.name == best) for checkpoint in found]
+        return sorted(found, key=lambda checkpoint: checkpoint.sequence)
 
     def find(self, selector: str) -> Checkpoint:
         """Find a checkpoint by ``last``, ``best``, its sequence, its env_steps or its folder's name."""
@@ -113,6 +124,24 @@ class CheckpointStore:
             raise CheckpointError(f"{error}; {_offer(candidates[1:])}") from error
         return candidates[0]
 
+    def go_on_from(self, checkpoint: Checkpoint) -> bool:
+        """Go on with the history that ends with a checkpoint, whose best is `best` again.
+
+        Those after it are abandoned: none is the best of anything that follows. Returns whether training could have gone on
+        from one of them; what is saved next must then come soon, for until that it is the newest.
+        """
+        found = self._read()
+        later = [saved for saved in found if saved.sequence > checkpoint.sequence]
+        spans = [(checkpoint.sequence + 1, max(saved.sequence for saved in later))] if later else []
+        self._abandoned = (*checkpoint.abandoned, *spans)
+        if later:
+            best = best_until(checkpoint, found)
+            if best is not None:
+                replace_link(self.directory / "best", best)
+            else:
+                (self.directory / "best").unlink(missing_ok=True)
+        return any(saved.kind != "policy" for saved in later)
+
     def mark_best(self, checkpoint: Checkpoint) -> None:
         """Point `best` at a checkpoint that exists already.
 
@@ -124,9 +153,13 @@ class CheckpointStore:
         replace_link(self.directory / "best", checkpoint.name)
 
     def _thin_out(self, newest: str) -> None:
-        found = self.list()
-        full = [checkpoint.name for checkpoint in found if checkpoint.kind == "full"]
-        kept = {newest, *full[-self.keep :], read_link(self.directory / "last"), best_name(self.directory, found)}
+        found = self._read()
+        full = [checkpoint for checkpoint in found if checkpoint.kind == "full"]
+        saved = next(checkpoint for checkpoint in found if checkpoint.name == newest)
+        kept = {newest, read_link(self.directory / "last"), best_name(self.directory, found)}
+        kept |= {checkpoint.name for checkpoint in full[-self.keep :]}
+        kept |= {best_until(checkpoint, found) for checkpoint in full if checkpoint.name in kept}
+        kept |= set(best_ranked(saved, found, self.keep_best))
         for checkpoint in found:
             # What can't be read stays: it may be a newer format's, and a person should decide.
             if checkpoint.name not in kept and checkpoint.kind != "damaged":

@@ -10,33 +10,19 @@ from typing import Protocol, TypeVar
 
 from etude.errors import CheckpointError, UserError, did_you_mean
 from etude.runs.atomic import read_link
+from etude.runs.checkpoint_history import Saved, Spans, abandoned_spans, best_until
 from etude.runs.manifest import read_manifest
 
 _NAME = re.compile(r"(\d{6,})-\d+-\d+")
 _MOST_SHOWN = 8
 
 
-class Named(Protocol):
+class Named(Saved, Protocol):
     """What choosing a checkpoint goes by."""
-
-    @property
-    def name(self) -> str:
-        """The folder's name: sequence, env_steps and updates."""
-        ...
-
-    @property
-    def sequence(self) -> int:
-        """The number of the save."""
-        ...
 
     @property
     def kind(self) -> str:
         """``full``, ``policy`` or ``damaged``."""
-        ...
-
-    @property
-    def is_best(self) -> bool:
-        """Whether no other was evaluated better."""
         ...
 
 
@@ -57,6 +43,8 @@ class CheckpointOutline:
     is_last: bool
     size: int
     """Bytes of its files, as its manifest says."""
+    abandoned: Spans = ()
+    """The sequences before it that are no part of its history."""
 
 
 def checkpoint_folders(directory: Path) -> list[Path]:
@@ -89,7 +77,8 @@ def _outline(path: Path) -> CheckpointOutline:
         return CheckpointOutline(path, path.name, sequence_of(path), "damaged", {}, "", False, False, 0)
     size = sum(record.size for record in manifest.files.values())
     known = (manifest.kind, manifest.counters, manifest.created, manifest.is_best)
-    return CheckpointOutline(path, path.name, sequence_of(path), *known, is_last=False, size=size)
+    spans = abandoned_spans(manifest.metadata)
+    return CheckpointOutline(path, path.name, sequence_of(path), *known, is_last=False, size=size, abandoned=spans)
 
 
 def best_name(directory: Path, found: Sequence[Named]) -> str | None:
@@ -97,7 +86,7 @@ def best_name(directory: Path, found: Sequence[Named]) -> str | None:
     linked = read_link(directory / "best")
     if any(checkpoint.name == linked for checkpoint in found):
         return linked
-    return max((checkpoint.name for checkpoint in found if checkpoint.is_best), default=None)
+    return best_until(max(found, key=lambda checkpoint: checkpoint.sequence), found) if found else None
 
 
 def choose_checkpoint(

@@ -17,7 +17,7 @@ from etude.runs.run_reader import Entry
 
 FILE_NAME = ".index.sqlite"
 # Of the table and of what is read from run directories: a file of another version is filled anew.
-VERSION = 1
+VERSION = 2
 _WAIT_S = 5.0
 
 _JSON_FIELDS = ("tags", "metrics", "config")

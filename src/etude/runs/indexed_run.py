@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 MONITOR = "eval/return_mean"
-"""What runs are ranked by unless something else is named."""
+"""What runs monitor unless their config names something else."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,17 @@ class IndexedRun:
     created: str | None = None
     """ISO 8601, in UTC."""
     env_steps: int | None = None
+    updates: int | None = None
+    episodes: int | None = None
     total_steps: int | None = None
     elapsed_s: float | None = None
     best: float | None = None
     best_metric: str | None = None
+    """The metric that the run monitors."""
+    best_mode: str = "max"
+    """``min`` where its lowest value is the best."""
+    best_step: int | None = None
+    """The environment steps at which the best was reached."""
     metrics: dict[str, float] = field(default_factory=dict)
     """The last known value of every metric; the last evaluation is always among them."""
     config: dict[str, Any] = field(default_factory=dict)
@@ -54,5 +61,5 @@ class IndexedRun:
 
     @property
     def last(self) -> float | None:
-        """The mean return of the last evaluation."""
-        return self.metrics.get(MONITOR)
+        """The monitored metric of the last evaluation."""
+        return self.metrics.get(self.best_metric or MONITOR)

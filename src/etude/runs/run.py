@@ -184,12 +184,12 @@ class Run(RunLayout):
         """Replace ``summary.json``; NaN and infinities become null."""
         write_json_atomic(self.summary_path, summary)
 
-    def checkpoints(self, keep: int = 1) -> CheckpointStore:
-        """The run's checkpoints; `keep` only matters to saving."""
+    def checkpoints(self, keep: int = 1, keep_best: int = 1) -> CheckpointStore:
+        """The run's checkpoints; how many are kept only matters to saving."""
         # Here, because it brings torch and listing runs must not wait for that.
         from etude.runs.checkpoint import CheckpointStore
 
-        return CheckpointStore(self.checkpoints_path, keep, why_empty=self.why_no_checkpoints)
+        return CheckpointStore(self.checkpoints_path, keep, keep_best=keep_best, why_empty=self.why_no_checkpoints)
 
     @property
     def why_no_checkpoints(self) -> str | None:

@@ -30,9 +30,12 @@ FACTS: dict[str, Callable[[IndexedRun], Any]] = {
     "created": lambda run: run.created,
     "age": age_seconds,
     "env_steps": lambda run: run.env_steps,
+    "updates": lambda run: run.updates,
+    "episodes": lambda run: run.episodes,
     "total_steps": lambda run: run.total_steps,
     "elapsed_s": lambda run: run.elapsed_s,
     "best": lambda run: run.best,
+    "best_step": lambda run: run.best_step,
     "last": lambda run: run.last,
     "commit": lambda run: run.commit,
     "config_hash": lambda run: run.config_hash,
@@ -48,6 +51,9 @@ ALSO = {
     "steps": "env_steps",
     "elapsed": "elapsed_s",
 }
+
+
+_RESULTS = ("best", "best_step", "last", "env_steps", "updates", "episodes", "total_steps", "elapsed_s", "created")
 
 
 class RunKeys:
@@ -87,4 +93,4 @@ def value_of(run: IndexedRun, key: str) -> Any:
 
 def is_result(key: str) -> bool:
     """Whether a key is a measured number, of which more is shown first."""
-    return key in ("best", "last", "env_steps", "total_steps", "elapsed_s", "created") or "/" in key
+    return key in _RESULTS or "/" in key

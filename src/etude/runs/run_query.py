@@ -43,11 +43,19 @@ class Query:
 
 
 def sort_runs(runs: Sequence[IndexedRun], key: str, *, reverse: bool = False) -> list[IndexedRun]:
-    """Sort by a resolved key: results with the highest (or newest) first, all else ascending; runs without it last."""
+    """Sort by a resolved key: results with the highest (or newest) first, all else ascending; runs without it last.
+
+    Where all runs monitor something of which the lowest is the best, the lowest comes first.
+    """
     pairs = [(value, run) for run in runs if not _is_missing(value := value_of(run, key))]
     missing = [run for run in runs if _is_missing(value_of(run, key))]
-    ordered = sorted(pairs, key=lambda pair: _order(pair[0]), reverse=is_result(key) != reverse)
+    descending = is_result(key) and not all(_lowest_is_best(run, key) for _, run in pairs)
+    ordered = sorted(pairs, key=lambda pair: _order(pair[0]), reverse=descending != reverse)
     return [run for _, run in ordered] + missing
+
+
+def _lowest_is_best(run: IndexedRun, key: str) -> bool:
+    return run.best_mode == "min" and key in ("best", "last", run.best_metric)
 
 
 def _is_missing(value: Any) -> bool:

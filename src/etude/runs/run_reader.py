@@ -46,13 +46,14 @@ def read_entry(path: Path, stamp: str) -> Entry:
     problems: list[str] = []
     summary = _json(run.summary_path, problems)
     config = read_flat_config(run.resolved_path, problems)
-    counters, best = _object(summary.get("counters")), _object(summary.get("best"))
-    # The rows are at least as new as the summary, which is written when a sitting ends.
-    values = {**_object(summary.get("last_evaluation")), **last_metrics(run.metrics_path)}
+    rows = last_metrics(run.metrics_path)
+    # The summary is written with every save, and rows between saves: all of one moment comes from whichever is the newer.
+    counters = _object(summary.get("counters"))
+    if _progress(rows) > _progress(counters):
+        counters = rows
+    values = {**_object(summary.get("last_evaluation")), **rows}
     metrics = {name: value for name, value in values.items() if "/" in name and _number(value) is not None}
-    if record.get("status") == "running" or not summary:
-        best = {"metric": MONITOR, "value": values["eval/return_best"]} if "eval/return_best" in values else best
-        counters = {**counters, **values}
+    best = _best(summary, rows if counters is rows else {}, config)
     tags = record.get("tags")
     cleaned = _object(record.get("cleaned"))
     indexed = IndexedRun(
@@ -67,11 +68,15 @@ def read_entry(path: Path, stamp: str) -> Entry:
         status=_text(str(record.get("status"))) or "",
         created=_text(record.get("created")),
         env_steps=_whole(counters.get("env_steps")),
+        updates=_whole(counters.get("updates")),
+        episodes=_whole(counters.get("episodes")),
         # A resume may have raised the budget; the resolved config is what counts now.
         total_steps=_whole(config.get("training.total_steps", record.get("total_steps"))),
         elapsed_s=max(metrics.get("time/elapsed_s", 0.0), _finite(summary.get("elapsed_s")) or 0.0) or None,
         best=_finite(best.get("value")),
         best_metric=_text(best.get("metric")),
+        best_mode="min" if best.get("mode") == "min" else "max",
+        best_step=_whole(best.get("env_steps")),
         metrics=metrics,
         config=config,
         config_hash=_text(summary.get("config_hash")) or _text(record.get("config_hash")),
@@ -80,6 +85,24 @@ def read_entry(path: Path, stamp: str) -> Entry:
         cleaned=_text(cleaned.get("at")),
     )
     return Entry(run.id, stamp, indexed, {key: record.get(key) for key in _OWNER}, tuple(problems))
+
+
+def _progress(counters: Mapping[str, Any]) -> tuple[float, ...]:
+    return tuple(_finite(counters.get(name)) or 0.0 for name in ("env_steps", "updates", "cycles"))
+
+
+def _best(summary: Mapping[str, Any], newer_rows: Mapping[str, float], config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the best evaluation was: an improvement is saved at once, so only a row that was logged just now knows better."""
+    best = _object(summary.get("best"))
+    metric = best.get("metric") or config.get("checkpoint.monitor") or MONITOR
+    mode = best.get("mode") or config.get("checkpoint.monitor_mode") or "max"
+    value = newer_rows.get(f"{str(metric).removesuffix('_mean')}_best", best.get("value"))
+    return {
+        "metric": metric,
+        "mode": mode,
+        "value": value,
+        "env_steps": best.get("env_steps") if value == best.get("value") else None,
+    }
 
 
 def _json(path: Path, problems: list[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from etude.errors import UserError, did_you_mean
 from etude.runs.atomic import read_link
 from etude.runs.index import RunIndex
-from etude.runs.indexed_run import MONITOR
+from etude.runs.indexed_run import MONITOR, IndexedRun
 from etude.runs.run import LAST_LINK, Run, run_folders
 
 _MOST_CANDIDATES = 8
@@ -84,7 +84,16 @@ def _last(root: Path) -> Run:
 
 
 def _best(root: Path) -> Run:
-    scored = [(run.best, run) for run in RunIndex(root).read().runs if run.best is not None and run.best_metric == MONITOR]
-    if not scored:
+    """The best of the runs that monitor the usual metric, or else of those that all monitor one other."""
+    by_monitor: dict[tuple[str | None, str], list[tuple[float, IndexedRun]]] = {}
+    for run in RunIndex(root).read().runs:
+        if run.best is not None:
+            by_monitor.setdefault((run.best_metric, run.best_mode), []).append((run.best, run))
+    if not by_monitor:
         raise UserError(f"@best: no run in {root.absolute()} has a best {MONITOR} yet")
-    return Run.open(max(scored, key=lambda entry: entry[0])[1].path)
+    monitor = (MONITOR, "max") if (MONITOR, "max") in by_monitor or len(by_monitor) > 1 else next(iter(by_monitor))
+    if monitor not in by_monitor:
+        kinds = ", ".join(f"{metric} ({mode})" for metric, mode in by_monitor)
+        raise UserError(f"@best: the runs in {root.absolute()} monitor different metrics ({kinds}); name one of them by its id")
+    choose = min if monitor[1] == "min" else max
+    return Run.open(choose(by_monitor[monitor], key=lambda entry: entry[0])[1].path)

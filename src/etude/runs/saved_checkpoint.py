@@ -11,6 +11,7 @@ from typing import cast
 import torch
 
 from etude.errors import CheckpointError
+from etude.runs.checkpoint_history import Spans, abandoned_spans
 from etude.runs.manifest import MANIFEST_NAME, FileRecord, check_file, damaged, inside, read_json, read_manifest
 from etude.runs.part_files import STATE_NAME, TENSORS_NAME
 from etude.runs.state_tree import Fetch, decode
@@ -62,6 +63,11 @@ class Checkpoint:
             files=manifest.files,
             segments=manifest.segments,
         )
+
+    @property
+    def abandoned(self) -> Spans:
+        """The sequences before it that are no part of its history."""
+        return abandoned_spans(self.metadata)
 
     @property
     def parts(self) -> list[str]:

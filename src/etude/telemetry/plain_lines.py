@@ -95,8 +95,8 @@ def summary_lines(outcome: RunOutcome, history: History) -> list[str]:
             ends = " → ".join(readable.number(value) for value in dict.fromkeys((curve[0], history.metrics[name].last)))
             lines.append(f"  {label:<7} {sparkline(curve, 32)}  {ends}")
     if outcome.best is not None or outcome.last_eval is not None:
-        scores = (("best", outcome.best), ("last", outcome.last_eval))
-        shown = " · ".join(f"{word} {readable.number(score)}" for word, score in scores if score is not None)
+        scores = (("best", outcome.best, _when(outcome)), ("last", outcome.last_eval, ""))
+        shown = " · ".join(f"{word} {readable.number(score)}{when}" for word, score, when in scores if score is not None)
         lines.append(f"  {'score':<7} {shown}")
     lines.append(f"  {'took':<7} {_effort(outcome)}")
     lines.append(f"  {'run':<7} {outcome.run_dir}")
@@ -107,12 +107,16 @@ def summary_lines(outcome: RunOutcome, history: History) -> list[str]:
 
 def final_line(outcome: RunOutcome) -> str:
     """Return the whole ending in one line, for a quiet console."""
-    best = "" if outcome.best is None else f" · best {readable.number(outcome.best)}"
+    best = "" if outcome.best is None else f" · best {readable.number(outcome.best)}{_when(outcome)}"
     return f"{_ending(outcome)} · {_effort(outcome)}{best} · {outcome.run_dir}"
 
 
 def _ending(outcome: RunOutcome) -> str:
     return outcome.status.capitalize() + (f": {outcome.reason}" if outcome.reason else "")
+
+
+def _when(outcome: RunOutcome) -> str:
+    return "" if outcome.best_at is None else f" at {outcome.best_at:,} steps"
 
 
 def _effort(outcome: RunOutcome) -> str:

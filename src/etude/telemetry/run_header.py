@@ -58,3 +58,5 @@ class RunOutcome:
     elapsed_s: float
     env_steps: int
     next_commands: list[str] = field(default_factory=list)
+    best_at: int | None = None
+    """The environment steps at which the best was reached."""

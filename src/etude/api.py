@@ -113,7 +113,7 @@ def train(
 
 
 def open_run(run: stored.Run | str, *, runs: Path | str | None = None) -> Run:
-    """Return a run by @last, @best, its id, a unique prefix of it, or its path."""
+    """Return a run by @last, @best, its id, a unique prefix of it, its name, or its path."""
     found = _find(run, runs).run
     return found if isinstance(found, Run) else Run(found.path)
 

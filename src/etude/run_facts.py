@@ -30,6 +30,12 @@ def name(config: Config) -> str:
     return expand_name(template if "{seed}" in template else f"{template}-s{{seed}}", fields)
 
 
+def names(config: Config) -> dict[str, Any]:
+    """What a run is called and belongs to, as its record says."""
+    experiment = config.experiment
+    return {"name": name(config), "group": experiment.group, "tags": list(experiment.tags)}
+
+
 def facts(config: Config) -> dict[str, Any]:
     """What a list of runs shows of this config."""
     return {

@@ -70,6 +70,7 @@ def optional_sinks(config: Config, run: Run, past: Sequence[Mapping[str, float]]
             run_dir=run.path,
             mode=options.mode,
             rows_before=len(past),
+            group=experiment.group,
         )
         # Across a network: it may hang for as long as it likes, the training does not.
         return BackgroundSink(sink)

@@ -224,11 +224,9 @@ def start(
     orchestrator.collector.start(orchestrator.workflow.initial_state)
     run = Run.create(
         root,
-        name=run_facts.name(config),
+        **run_facts.names(config),
         config_yaml=to_yaml(composition.asked),
         resolved_yaml=run_facts.resolved_yaml(config, orchestrator),
-        group=config.experiment.group,
-        tags=config.experiment.tags,
         facts=facts,
     )
     provenance.capture(run.path, cwd=Path.cwd(), command=list(command), ignore=[root])
@@ -322,7 +320,17 @@ def find_unfinished(composition: Composition, root: Path) -> Run | None:
 
 def load_config(run: Run, *, trusted: bool = False) -> Config:
     """Return a run's resolved config. Import paths in it are honoured only for runs of this user on this machine."""
-    return check(_stored_config(run), allow_imports=trusted or trust.is_own(run.path))
+    return _as_recorded(check(_stored_config(run), allow_imports=trusted or trust.is_own(run.path)), run)
+
+
+def _as_recorded(config: Config, run: Run) -> Config:
+    """The config with the group and the tags of ``run.json``: they may be changed at any time, and lists go by them."""
+    record = run.record
+    group, tags = record.get("group"), record.get("tags")
+    said: dict[str, Any] = {"group": group} if group is None or isinstance(group, str) else {}
+    if isinstance(tags, list) and all(isinstance(tag, str) for tag in tags):
+        said["tags"] = tuple(tags)
+    return replace(config, experiment=replace(config.experiment, **said))
 
 
 def _stored_config(run: Run) -> dict[str, Any]:
@@ -420,6 +428,6 @@ def _record_changes(run: Run, config: Config, orchestrator: Orchestrator, change
     with (run.logs / "changes.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({**orchestrator.counters.as_dict(), "changes": changes}, ensure_ascii=False) + "\n")
     write_text_atomic(run.resolved_path, run_facts.resolved_yaml(config, orchestrator))
-    run.update_status(**run_facts.facts(config))
+    run.update_status(**run_facts.facts(config), **run_facts.names(config))
     if own:
         trust.sign(run.path)

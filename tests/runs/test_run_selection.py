@@ -63,7 +63,7 @@ def test_an_ambiguous_prefix_lists_at_most_eight(root: Path) -> None:
     with pytest.raises(UserError) as raised:
         Run.resolve("2026", root)
     lines = str(raised.value).splitlines()
-    assert lines[0] == "run '2026' could be any of"
+    assert lines[0] == "run '2026' could be any of these, the newest first; name one by its id"
     assert len(lines) == 1 + 8 + 1
     assert lines[-1].strip() == "... and 2 more"
 

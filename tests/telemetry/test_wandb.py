@@ -48,12 +48,13 @@ def make(tmp_path, **changes):
 
 
 def test_the_users_settings_reach_wandb(wandb, tmp_path):
-    make(tmp_path, mode="offline")
+    make(tmp_path, mode="offline", group="seeds")
     (call,) = wandb.calls
-    assert {key: call[key] for key in ("project", "entity", "tags", "name", "config", "mode")} == {
+    assert {key: call[key] for key in ("project", "entity", "tags", "group", "name", "config", "mode")} == {
         "project": "etude",
         "entity": "us",
         "tags": ["a"],
+        "group": "seeds",
         "name": "first",
         "config": {"seed": 1},
         "mode": "offline",

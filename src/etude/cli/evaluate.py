@@ -38,7 +38,7 @@ def evaluate(
     Parameters
     ----------
     run
-        @last, @best, an id, a unique prefix of one, or a path.
+        @last, @best, an id, a unique prefix of one, a name, or a path.
     episodes
         How many episodes, each run to its end, the same number in every copy of the environment.
     checkpoint

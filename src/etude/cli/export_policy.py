@@ -36,7 +36,7 @@ def export(
     Parameters
     ----------
     run
-        @last, @best, an id, a unique prefix of one, or a path.
+        @last, @best, an id, a unique prefix of one, a name, or a path.
     formats
         One or more of onnx (policy.onnx), torchscript (policy.pt), torch (torch.export, policy.pt2) and mnn (policy.mnn, made
         from policy.onnx). Default: onnx.

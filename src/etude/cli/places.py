@@ -17,7 +17,7 @@ def runs_root(given: Path | None) -> Path:
 
 
 def find_run(selector: str, runs: Path | None) -> Selection:
-    """Return the run a selector names: @last, @best, an id, a unique prefix, or a path."""
+    """Return the run a selector names: @last, @best, an id, a unique prefix, a name, or a path."""
     from etude.runs.run_selection import select_run
 
     return select_run(selector, runs_root(runs))

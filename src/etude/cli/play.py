@@ -53,7 +53,7 @@ def play(
     Parameters
     ----------
     run
-        @last, @best, an id, a unique prefix of one, or a path.
+        @last, @best, an id, a unique prefix of one, a name, or a path.
     episodes
         How many episodes. Default: 5, or as many as --record-length needs.
     checkpoint
@@ -252,7 +252,6 @@ def _count(number: int, what: str) -> str:
 
 
 def _what_to_show(render: str | None, video: Path | None, *, wants_video: bool) -> Show:
-    from etude.environments.rendering import has_display
     from etude.errors import UserError
 
     if video is not None and video.suffix and not video.is_dir():
@@ -269,6 +268,8 @@ def _what_to_show(render: str | None, video: Path | None, *, wants_video: bool) 
         raise UserError(f"--grid and --record-length are of a video, not of --render {render}; name it with --video FILE.mp4")
     if render == "none":
         return "nothing"
+    from etude.environments.rendering import has_display  # here: it brings torch, and what is wrong above is said at once
+
     if has_display():
         return "window"
     return "nothing"

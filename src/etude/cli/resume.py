@@ -24,7 +24,7 @@ def resume(
     Parameters
     ----------
     run
-        @last, @best, an id, a unique prefix of one, or a path.
+        @last, @best, an id, a unique prefix of one, a name, or a path.
     overrides
         Settings to change from here on, such as training.total_steps=200000.
     checkpoint

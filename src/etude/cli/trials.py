@@ -43,7 +43,7 @@ def trials(
     Parameters
     ----------
     run
-        @last, @best, an id, a unique prefix of one, or a path.
+        @last, @best, an id, a unique prefix of one, a name, or a path.
     checkpoint
         best, last, a sequence number or environment steps.
     robots

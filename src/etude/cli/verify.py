@@ -38,7 +38,7 @@ def verify(
     Parameters
     ----------
     run
-        @last, @best, an id, a unique prefix of one, or a path.
+        @last, @best, an id, a unique prefix of one, a name, or a path.
     steps
         Verify only the first so many environment steps.
     resume_at

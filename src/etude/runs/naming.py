@@ -22,4 +22,7 @@ def expand_name(template: str, facts: Mapping[str, object]) -> str:
             raise UserError(f"experiment.name={template}: no field '{field}'; known: {', '.join(sorted(known))}{hint}")
         return "" if known[field] is None else str(known[field])
 
-    return _FIELD.sub(value, template)
+    name = _FIELD.sub(value, template)
+    if name.startswith("@"):
+        raise UserError(f"experiment.name={template}: what begins with @ stands for a run already, such as @last and @best")
+    return name

@@ -108,7 +108,7 @@ class Run(RunLayout):
 
     @classmethod
     def resolve(cls, selector: str, root: Path) -> Run:
-        """Find a run by ``@last``, ``@best``, its id, a unique prefix of it, or a path to it or to its checkpoint."""
+        """Find a run by ``@last``, ``@best``, its id, a unique prefix of it, its name, or a path to it or its checkpoint."""
         from etude.runs.run_selection import select_run
 
         return select_run(selector, root).run
@@ -156,6 +156,12 @@ class Run(RunLayout):
             return {**record, "tags": list(dict.fromkeys([*kept, *(tag.strip() for tag in add)]))}
 
         return self._edit_record(edit)["tags"]
+
+    def edit_group(self, group: str | None) -> None:
+        """Put the run into a group, also while it trains; None takes it out of any."""
+        if group is not None and not (group.strip() and group.isprintable()):
+            raise UserError(f"group {group!r}: must have letters, and nothing that can't be printed")
+        self._edit_record(lambda record: {**record, "group": None if group is None else group.strip()})
 
     def _edit_record(self, edit: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
         # A lock of its own: the run's is held by the trainer for hours, and whoever tags the run must not wait for that.

@@ -23,9 +23,11 @@ class Selection(NamedTuple):
 
 
 def select_run(selector: str, root: Path) -> Selection:
-    """Find what `selector` names: ``@last``, ``@best``, an id, a unique prefix of one, or a path."""
+    """Find what `selector` names: ``@last``, ``@best``, an id, a unique prefix of one, a run's name, or a path."""
     if os.sep in selector or selector in (".", "..", "~"):
-        return _from_path(Path(selector).expanduser())
+        path = Path(selector).expanduser()
+        called = [] if path.exists() or not root.is_dir() else _called(selector, root)  # a name may be sweep/first
+        return _only(selector, called) if called else _from_path(path)
     if not root.is_dir():
         if Path(selector).is_dir():
             return _from_path(Path(selector))
@@ -34,18 +36,23 @@ def select_run(selector: str, root: Path) -> Selection:
         return Selection(_last(root))
     if selector == "@best":
         return Selection(_best(root))
-    matches = _named(selector, root)
-    if len(matches) == 1 and selector:
-        return Selection(matches[0])
+    matches = _identified(selector, root) or _called(selector, root)
     if matches:
-        shown = "\n".join(f"  {run.id}" for run in matches[:_MOST_CANDIDATES])
-        more = f"\n  ... and {len(matches) - _MOST_CANDIDATES} more" if len(matches) > _MOST_CANDIDATES else ""
-        raise UserError(f"run '{selector}' could be any of\n{shown}{more}")
+        return _only(selector, matches)
     if Path(selector).is_dir():
         return _from_path(Path(selector))
-    ids = [run.id for run in Run.list(root)]
-    hint = did_you_mean(selector, ["@last", "@best", *ids])
-    raise UserError(f"run '{selector}' not found in {root.absolute()} ({len(ids)} runs){hint}")
+    known = RunIndex(root).read().runs
+    names = [name for run in known for name in (run.id, *_names(run))]
+    hint = did_you_mean(selector, ["@last", "@best", *names])
+    raise UserError(f"run '{selector}' not found in {root.absolute()} ({len(known)} runs){hint}")
+
+
+def _only(selector: str, matches: list[Run]) -> Selection:
+    if len(matches) == 1 and selector:
+        return Selection(matches[0])
+    shown = "\n".join(f"  {run.id}" for run in matches[:_MOST_CANDIDATES])
+    more = f"\n  ... and {len(matches) - _MOST_CANDIDATES} more" if len(matches) > _MOST_CANDIDATES else ""
+    raise UserError(f"run '{selector}' could be any of these, the newest first; name one by its id\n{shown}{more}")
 
 
 def _from_path(path: Path) -> Selection:
@@ -57,7 +64,19 @@ def _from_path(path: Path) -> Selection:
     return Selection(Run.open(resolved))
 
 
-def _named(selector: str, root: Path) -> list[Run]:
+def _called(selector: str, root: Path) -> list[Run]:
+    """The runs of this name, newest first."""
+    return [Run.open(run.path) for run in RunIndex(root).read().runs if selector in _names(run)]
+
+
+def _names(run: IndexedRun) -> list[str]:
+    """What people may call a run: its whole name, that without the seed which was added, and the name as it was asked for."""
+    whole, asked = run.name or "", run.config.get("experiment.name")
+    found = [whole, whole.removesuffix(f"-s{run.seed}"), asked if isinstance(asked, str) else ""]
+    return [name for name in dict.fromkeys(found) if name]
+
+
+def _identified(selector: str, root: Path) -> list[Run]:
     """The run with this id, or all whose ids begin so, newest first. Ids are folder names: no other run is opened."""
     ids = sorted((path.name for path in run_folders(root) if path.name.startswith(selector)), reverse=True)
     exact = [name for name in ids if name == selector]

@@ -31,6 +31,7 @@ class WandbSink:
         mode: Literal["online", "offline", "disabled"] = "online",
         axis: str = "env_steps",
         rows_before: int = 0,
+        group: str | None = None,
     ) -> None:
         try:
             wandb = importlib.import_module("wandb")
@@ -40,6 +41,7 @@ class WandbSink:
             "project": project,
             "entity": entity,
             "tags": list(tags),
+            "group": group,
             "name": name,
             "config": dict(config),
             "dir": str(run_dir),

@@ -9,6 +9,7 @@ app.command("etude.cli.runs.list:list_runs", name="list", help="List runs, newes
 app.command("etude.cli.runs.show:show", name="show", help="Show one run.")
 app.command("etude.cli.runs.path:path", name="path", help="Print where a run or one of its checkpoints lies.")
 app.command("etude.cli.runs.tag:tag", name="tag", help="Tag a run, or remove tags.")
+app.command("etude.cli.runs.group:group", name="group", help="Put a run into a group, or take it out.")
 app.command("etude.cli.runs.cleanup:cleanup", name="cleanup", help="Remove the checkpoints of runs that are not worth keeping.")
 app.command("etude.cli.runs.rebuild:rebuild", name="rebuild", help="Build the index of runs anew from their directories.")
 app.command("etude.cli.runs.checkout:checkout", name="checkout", help="Restore a run's exact code into a worktree of its own.")

@@ -29,7 +29,7 @@ def checkout(
     Parameters
     ----------
     run
-        @last, @best, an id, a unique prefix of one, or a path.
+        @last, @best, an id, a unique prefix of one, a name, or a path.
     to
         Where to put it. Default: .worktrees/ID beside the run.
     repo

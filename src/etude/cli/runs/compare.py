@@ -37,7 +37,7 @@ def compare(
     Parameters
     ----------
     selected
-        @last, @best, ids, unique prefixes of ids, or paths.
+        @last, @best, ids, unique prefixes of ids, names, or paths.
     filters
         Take every run that meets this condition too, such as algorithm=ppo or eval/return_mean>400; several must all hold.
     group

@@ -33,7 +33,7 @@ def export(
     Parameters
     ----------
     selected
-        @last, @best, ids, unique prefixes of ids, or paths.
+        @last, @best, ids, unique prefixes of ids, names, or paths.
     format
         latex (with booktabs), markdown, csv or json.
     filters

@@ -23,7 +23,7 @@ def path(
     Parameters
     ----------
     run
-        @last, @best, an id, a unique prefix of one, or a path.
+        @last, @best, an id, a unique prefix of one, a name, or a path.
     checkpoint
         best, last, a sequence number, environment steps or a folder's name.
     runs

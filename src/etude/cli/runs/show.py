@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from etude.runs.indexed_run import IndexedRun
     from etude.runs.run import Run
 
+_MOST_EVALUATIONS = 10
+_EACH_EPISODE = ("version", "returns", "raw_returns", "lengths")
 _UNTOLD = ("time/share/", "system/")
 _SAID_ABOVE = ("environment.id", "environment.spec.", "algorithm.name", "experiment.")
 
@@ -29,12 +31,12 @@ def show(
     runs: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
-    """Show one run: how it stands, where it lies, what it is made of, its checkpoints and its last metrics.
+    """Show one run: how it stands, what it is made of, its checkpoints, evaluations on request and its last metrics.
 
     Parameters
     ----------
     run
-        @last, @best, an id, a unique prefix of one, or a path.
+        @last, @best, an id, a unique prefix of one, a name, or a path.
     runs
         Where runs live. Default: $ETUDE_RUNS, or ./runs.
     as_json
@@ -51,13 +53,16 @@ def show(
     checkpoints = outline_checkpoints(found.checkpoints_path)
     git = _read_json(found.path / "provenance" / "git.json")
     changes = _changes(found.logs / "changes.jsonl")
+    problems = list(entry.problems)
+    evaluations = _evaluations(found, problems)
     whole = size_of(found.path)
     if as_json:
         from etude.cli.runs.columns import as_json as to_json
 
-        known = {**found.record, **to_json(indexed), "summary": found.summary, "git": git, "size": whole}
+        summary = _read_json(found.summary_path) or {}
+        known = {**found.record, **to_json(indexed), "summary": summary, "git": git, "size": whole}
         listed = [_checkpoint_json(each) for each in checkpoints]
-        emit_json({**known, "checkpoints": listed, "changes": changes, "problems": entry.problems})
+        emit_json({**known, "checkpoints": listed, "evaluations": evaluations, "changes": changes, "problems": problems})
         return 0
     say(printable_line(indexed.id))
     for label, text in _facts(found, indexed, git, whole):
@@ -66,8 +71,9 @@ def show(
         ("asked", _asked(found)),
         ("changed on resuming", changes),
         ("checkpoints", [_checkpoint_line(each) for each in checkpoints] or [found.why_no_checkpoints or "none"]),
+        ("evaluations", [_evaluation_line(each) for each in evaluations[-_MOST_EVALUATIONS:]]),
         ("last metrics", [f"{name:<28} {number(value)}" for name, value in indexed.metrics.items() if _is_told(name)]),
-        ("problems", entry.problems),
+        ("problems", problems),
     ):
         if lines:
             say("\n".join([f"  {title}", *(printable_line(f"    {line}") for line in lines)]))
@@ -78,7 +84,8 @@ def _facts(run: Run, indexed: IndexedRun, git: dict[str, Any] | None, whole: int
     from etude.runs.run_keys import age_seconds
     from etude.telemetry.readable import duration
 
-    reason = run.record.get("stop_reason")
+    # What is written while it runs says nothing of the end, or tells of an earlier one.
+    reason = None if indexed.status in ("running", "crashed") else run.record.get("stop_reason")
     facts = [
         ("status", f"{indexed.status}{f' ({reason})' if reason else ''}"),
         ("lies in", f"{run.path} ({size(whole)})"),
@@ -91,12 +98,13 @@ def _facts(run: Run, indexed: IndexedRun, git: dict[str, Any] | None, whole: int
         facts.append(("commit", f"{indexed.commit[:12]} on {git.get('branch') or 'no branch'}{_differs(run, git)}"))
     if indexed.config_hash:
         facts.append(("config", f"{indexed.config_hash}; without its seed {indexed.setup_hash}"))
-    counters = run.summary.get("counters") or {}
     steps = f"{indexed.env_steps or 0:,} of {indexed.total_steps or 0:,} environment steps"
-    rest = [f"{counters[name]:,} {name}" for name in ("updates", "episodes") if isinstance(counters.get(name), int)]
-    facts.append(("progress", ", ".join([steps, *rest])))
+    counted = (("updates", indexed.updates), ("episodes", indexed.episodes))
+    facts.append(("progress", ", ".join([steps, *(f"{count:,} {name}" for name, count in counted if count is not None)])))
     if indexed.best is not None:
-        facts.append(("best", f"{number(indexed.best)} ({indexed.best_metric})"))
+        when = "" if indexed.best_step is None else f" at {indexed.best_step:,} steps"
+        lowest = ", the lowest" if indexed.best_mode == "min" else ""
+        facts.append(("best", f"{number(indexed.best)}{when} ({indexed.best_metric}{lowest})"))
     if indexed.elapsed_s is not None:
         facts.append(("took", duration(indexed.elapsed_s)))
     return facts
@@ -129,6 +137,29 @@ def _checkpoint_line(checkpoint: CheckpointOutline) -> str:
 def _checkpoint_json(checkpoint: CheckpointOutline) -> dict[str, Any]:
     told = {"name": checkpoint.name, "kind": checkpoint.kind, **checkpoint.counters, "created": checkpoint.created}
     return {**told, "size": checkpoint.size, "best": checkpoint.is_best, "last": checkpoint.is_last}
+
+
+def _evaluations(run: Run, problems: list[str]) -> list[dict[str, Any]]:
+    """What `etude evaluate` has measured, without every episode."""
+    from etude.errors import EtudeError
+    from etude.runs.evaluations import read_evaluations
+
+    try:
+        found = read_evaluations(run.logs)
+    except EtudeError as error:
+        problems.append(str(error))
+        return []
+    return [{key: value for key, value in each.items() if key not in _EACH_EPISODE} for each in found]
+
+
+def _evaluation_line(evaluation: dict[str, Any]) -> str:
+    def told(key: str) -> str:
+        value = evaluation.get(key)
+        return number(value) if isinstance(value, int | float) else "-"
+
+    episodes = f"{told('episodes')} episodes{', then out of time' if evaluation.get('timed_out') is True else ''}"
+    results = f"return {told('return_mean')} ± {told('return_std')}, {episodes}, {evaluation.get('mode')} actions"
+    return f"{evaluation.get('checkpoint')!s:<28} {results}  {moment(str(evaluation.get('created')))}"
 
 
 def _changes(path: Path) -> list[str]:

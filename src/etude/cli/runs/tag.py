@@ -24,7 +24,7 @@ def tag(
     Parameters
     ----------
     run
-        @last, @best, an id, a unique prefix of one, or a path.
+        @last, @best, an id, a unique prefix of one, a name, or a path.
     add
         Tags to add.
     remove

@@ -1,0 +1,50 @@
+"""`etude runs group`: put a run into a group, or take it out of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from etude.cli.output import emit_json, say
+from etude.cli.places import find_run
+
+
+def group(
+    run: Annotated[str, Parameter(name="RUN")],
+    name: Annotated[str | None, Parameter(name="NAME")] = None,
+    /,
+    *,
+    remove: bool = False,
+    runs: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Put a run into a group, also while it trains, and print the group it is in.
+
+    Parameters
+    ----------
+    run
+        @last, @best, an id, a unique prefix of one, a name, or a path.
+    name
+        The group. Without it, the group is only printed.
+    remove
+        Take the run out of its group.
+    runs
+        Where runs live. Default: $ETUDE_RUNS, or ./runs.
+    as_json
+        Print JSON.
+    """
+    from etude.errors import UserError
+
+    if remove and name is not None:
+        raise UserError(f"{name} and --remove: choose one")
+    found = find_run(run, runs).run
+    if remove or name is not None:
+        found.edit_group(name)
+    now = found.record.get("group")
+    if as_json:
+        emit_json({"id": found.id, "group": now})
+    else:
+        say(f"{found.id}: {now or 'no group'}")
+    return 0

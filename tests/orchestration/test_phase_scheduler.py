@@ -174,3 +174,45 @@ def test_a_hook_sees_its_phase() -> None:
     assert view.progress == pytest.approx(0.5)
     with pytest.raises(AttributeError):
         view.name = "other"  # type: ignore[misc]
+
+
+def _cycles_began(phases: Any, total: int, limits: tuple[int | None, int | None]) -> dict[tuple[str, int], int]:
+    """Where the cycle of each hook's every unit began, by the phase and the work done in it."""
+    scheduler, began = _scheduler(phases, total), {}
+    while (action := scheduler.next_action(*limits)) is not None:
+        view = scheduler.view()
+        result = _do(action)
+        assert view.cycle_began is not None
+        began |= {(view.name, view.steps_done + k): view.cycle_began for k in range(max(1, result.env_steps))}
+        scheduler.advance(action, result)
+    return began
+
+
+def test_a_cycle_begins_where_the_one_before_ended() -> None:
+    # Defect 32: schedules are read there.
+    phases = [{"name": "both", "hooks": [{"collect": {"count": 2}}, "update"]}]
+    scheduler, seen = _scheduler(phases, 24), []
+    while (action := scheduler.next_action(0, 0)) is not None:
+        seen.append((action.hook, scheduler.view().cycle_began))
+        scheduler.advance(action, _do(action))
+    assert seen == [("collect", 0), ("update", 0), ("collect", 8), ("update", 8), ("collect", 16), ("update", 16)]
+
+
+def test_merged_cycles_begin_where_single_ones_do() -> None:
+    phases = [
+        {"name": "first", "hooks": [{"collect": {"count": 1}}], "duration_steps": 40},
+        {"name": "then", "hooks": [{"collect": {"count": 2}}, "update"], "duration_steps": 40},
+        {"name": "last", "hooks": [{"collect": {"count": 1}}]},
+    ]
+    assert _cycles_began(phases, 200, (None, None)) == _cycles_began(phases, 200, (0, 0))
+
+
+def test_an_older_state_knows_where_its_cycle_began() -> None:
+    scheduler = _scheduler([{"name": "both", "hooks": [{"collect": {"count": 4}}, "update"]}], 24)  # ends within a rollout
+    _walk(scheduler)
+    state = scheduler.state_dict()
+    assert state["cycle_began"] == 16
+    older = {key: value for key, value in state.items() if key != "cycle_began"}
+    again = _scheduler([{"name": "both", "hooks": [{"collect": {"count": 4}}, "update"]}], 64)
+    again.load_state_dict(older)
+    assert again.view().cycle_began == 16

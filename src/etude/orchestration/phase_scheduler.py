@@ -30,6 +30,7 @@ class PhaseScheduler:
         self._hook = 0
         self._units = 0  # of the current hook, done already
         self._env_steps = 0  # of the whole run
+        self._cycle_began = 0  # environment steps of the whole run then
         self._steps = self._decisions = self._updates = self._cycles = 0  # of this phase
         self._worked = False  # anything in this cycle
         self._until_met = False
@@ -64,6 +65,7 @@ class PhaseScheduler:
             progress=self._progress(spec),
             env_steps=self._env_steps,
             total_steps=self.total_steps,
+            cycle_began=self._cycle_began,
         )
 
     # ---- moving on --------------------------------------------------------------------------------------------------------
@@ -165,6 +167,8 @@ class PhaseScheduler:
         self._hook = 0
         self._cycles += 1
         self.total_cycles += 1
+        if len(self.current_phase.hooks) > 1:
+            self._cycle_began = self._env_steps  # cycles of a single hook may be merged, and are all as the phase began
         if not self._worked:
             raise EtudeError(self._idle_message())
         self._worked = False
@@ -188,6 +192,7 @@ class PhaseScheduler:
         self._steps = self._decisions = self._updates = self._cycles = 0
         self._worked = self._until_met = False
         self._granted = {}
+        self._cycle_began = self._env_steps
 
     def _progress(self, spec: PhaseSpec) -> float:
         pairs = (
@@ -217,6 +222,7 @@ class PhaseScheduler:
         "_hook",
         "_units",
         "_env_steps",
+        "_cycle_began",
         "_steps",
         "_decisions",
         "_updates",
@@ -232,6 +238,9 @@ class PhaseScheduler:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; a budget that was raised since lets the last phase go on too."""
+        if "cycle_began" not in state:  # saved by an earlier version
+            collected = state["units"] * self._steps_per_count if state["hook"] == 0 else 0
+            state = {**state, "cycle_began": state["env_steps"] - collected}
         for name in self._SCALARS:
             setattr(self, name, state[name.lstrip("_")])
         self._granted = {int(hook): granted for hook, granted in state["granted"].items()}

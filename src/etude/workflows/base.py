@@ -86,6 +86,9 @@ class Phase:
     env_steps: int = 0
     """Environment steps of the whole run."""
     total_steps: int = 1
+    cycle_began: int | None = None
+    """Environment steps of the whole run when this cycle began; None: now. Schedules are read there, so that a rollout and what
+    is learnt from it have one value, and the last update of a rate that falls to 0 is not at 0."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +232,7 @@ class Workflow(ABC):
         """Take `count` vector steps into the phase's buffer."""
         collector = self.context.collector
         assert collector is not None, "collecting needs an environment"
+        self.set_schedules(phase)
         decisions = collector.collect(self.act, self.buffer(phase), count, self.explore_arrays)
         return HookResult(decisions=decisions, env_steps=decisions * collector.environment.action_repeat)
 
@@ -276,14 +280,15 @@ class Workflow(ABC):
         return self._hyper[name]
 
     def set_schedules(self, phase: Phase) -> None:
-        """Write the current value of every scheduled hyper-parameter in use: a pure function of the steps done."""
+        """Write the value of every scheduled hyper-parameter in use: a pure function of the steps done as this cycle began."""
+        done = phase.env_steps if phase.cycle_began is None else phase.cycle_began
         for name, tensor in self._hyper.items():
-            value = self._schedule(name).at(phase.env_steps, phase.total_steps)
+            value = self._schedule(name).at(done, phase.total_steps)
             if self._hyper_written.get(name) != value:  # most stay what they are, and a write to a GPU costs ten microseconds
                 tensor.fill_(value)
                 self._hyper_written[name] = value
         for buffer in self.context.buffers.values():
-            buffer.set_schedules(phase.env_steps, phase.total_steps)
+            buffer.set_schedules(done, phase.total_steps)
 
     def hyper_parameters(self) -> dict[str, float]:
         """Return the current value of each scheduled hyper-parameter, for the log."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gymnasium
@@ -15,17 +14,30 @@ import yaml
 
 import etude
 from etude.cli import app
-from etude.cli import run as run_command
 from etude.config.compose import compose
 from etude.environments.families import register_installed
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
-from tests.docs.pages import PAGES, ROOT, Block, arguments, blocks, name, prose
+from tests.docs.following import Reader, a_draft, a_robots_run, a_run, a_run_in_a_repository, the_readers_own
+from tests.docs.pages import PAGES, ROOT, arguments, blocks, name, prose
 from tests.runs_compared import train
 
-# Pages whose commands are run, in order, beside their files. The tutorial has a test of its own.
+# Pages whose commands are run as they stand.
 FOLLOWED = ("callbacks.md", "environments.md", "networks.md", "play.md", "wrappers.md")
-TUTORIAL = "add-an-algorithm.md"
+# Pages whose commands are run with small budgets, and what each takes for granted at a command.
+FOLLOWED_BRIEFLY: dict[str, dict[str, Callable[[Path], None]]] = {
+    "README.md": {"etude train --config my.yaml": the_readers_own},
+    "configuration.md": {},
+    "export.md": {"etude export @last": a_run, "etude export @last --check-walk 10": a_robots_run},
+    "performance.md": {},
+    "robots.md": {},
+    "runs.md": {"etude runs list --limit 10": a_run, "etude runs tag @last paper 'figure 2' --remove draft": a_draft},
+    "verify.md": {"etude verify @last": a_run, "etude runs checkout @last": a_run_in_a_repository},
+}
+# What compiles, starts processes or draws many pictures is left to the slow tests.
+LATER = "--eager-vs-compiled|--resume-at|verify @last --steps|--events"
+# Neither: the tutorial has a test of its own, and installing is done by `make`.
+TUTORIAL, INSTALLATION = "add-an-algorithm.md", "installation.md"
 
 
 def _commands(program: str) -> list[tuple[str, str]]:
@@ -82,29 +94,33 @@ def test_every_extra_exists() -> None:
 
 
 def _runs_something(page: Path) -> bool:
-    return page.name != TUTORIAL and (page.name in FOLLOWED or any(block.is_script or block.title for block in blocks(page)))
+    return page.name not in (TUTORIAL, INSTALLATION) and any(
+        block.is_script or block.title or any(command.startswith("etude ") for command in block.commands)
+        for block in blocks(page)
+    )
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if _runs_something(page)], ids=name)
-def test_files_and_scripts_run(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for block in blocks(page):
-        _follow(block, folder, run_commands=page.name in FOLLOWED)
+def test_files_scripts_and_commands_run(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reader = Reader(folder, brief=page.name not in FOLLOWED)
+    reader.follow(page, given=FOLLOWED_BRIEFLY.get(page.name), but=LATER)
     if page.name == "callbacks.md":
         first = Run.list(folder / "runs")[-1]
         assert first.status == "stopped"
         assert first.record["stop_reason"] == "eval/return_mean has not improved for 2 evaluations"
 
 
-def _follow(block: Block, folder: Path, *, run_commands: bool) -> None:
-    if block.title:
-        (folder / block.title).write_text(block.text)
-        if block.language == "python":
-            importlib.import_module(block.title.removesuffix(".py"))
-    elif block.is_script:
-        exec(compile(block.text, "a script of the documentation", "exec"), {"__name__": "__main__"})
-    elif run_commands:
-        for command in block.commands:
-            assert run_command(arguments(command)[1:]) == 0, command
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("page", ["docs/robots.md", "docs/verify.md"])
+def test_what_takes_longer_on_a_page_runs_too(page: str, folder: Path) -> None:
+    Reader(folder, brief=True).follow(ROOT / page, given=FOLLOWED_BRIEFLY[Path(page).name])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_readme_can_be_followed_word_for_word(folder: Path) -> None:
+    Reader(folder, brief=False).follow(ROOT / "README.md", given=FOLLOWED_BRIEFLY["README.md"])
 
 
 def _anchors(page: Path) -> set[str]:

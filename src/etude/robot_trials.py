@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +15,10 @@ from etude.environments.make import make_environment
 from etude.environments.rendering import Camera, frames_per_second, prepare_drawing
 from etude.environments.vector import VectorEnvironment, map_observation
 from etude.errors import EtudeError, UserError
+from etude.files.csv_text import csv_text
 from etude.robots.environment import RobotVector
 from etude.robots.trial import Script, TrialResult, run_trial
-from etude.runs.atomic import write_bytes_atomic, write_json_atomic
+from etude.runs.atomic import write_bytes_atomic, write_json_atomic, write_text_atomic
 from etude.stored_policy import StoredPolicy
 from etude.telemetry.recorder import Recorder
 
@@ -119,11 +119,11 @@ def save_trials(stored: StoredPolicy, results: Sequence[TrialResult], dt: float)
 def _write_csv(path: Path, name: str, values: np.ndarray, dt: float) -> None:
     table = values.reshape(len(values), -1)
     columns = COLUMNS.get(name) or tuple(str(i) for i in range(table.shape[1]))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["second", *columns])
-        for step, row in enumerate(table):
-            writer.writerow([f"{(step + 1) * dt:.3f}", *(f"{value:.5f}" for value in row)])
+    rows = (
+        {"second": f"{(step + 1) * dt:.3f}", **{name: f"{value:.5f}" for name, value in zip(columns, row, strict=True)}}
+        for step, row in enumerate(table)
+    )
+    write_text_atomic(path, csv_text(["second", *columns], rows))
 
 
 def _plot(results: Sequence[TrialResult], dt: float) -> bytes | None:

@@ -220,6 +220,7 @@ def start(
     if profile:
         orchestrator.add_callback(Profile(profile))
     check_sinks(config)
+    trust.check_key()
     assert orchestrator.collector is not None
     orchestrator.collector.start(orchestrator.workflow.initial_state)
     run = Run.create(

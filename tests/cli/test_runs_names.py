@@ -118,9 +118,8 @@ def test_a_crashed_run_is_shown_from_one_source(tmp_path: Path, capsys: pytest.C
     row = {"env_steps": 700, "updates": 7, "episodes": 70, "cycles": 7, "train/loss": 1.0}
     run.metrics_path.write_text(json.dumps(row) + "\n")
     run.update_status(status="interrupted", stop_reason="SIGINT")
-    run.update_status(status="running", pid=2**22 + 1)
-    record = json.loads(run.record_path.read_text())
-    run.record_path.write_text(json.dumps({**record, "pid": 2**22 + 1}))
+    run.update_status(status="running")
+    run.update_status(pid=2**22 + 1)
     assert etude(["runs", "show", run.id, "--runs", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "status       crashed\n" in out

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -7,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from etude.runs.trust import is_own, sign
+from etude import session
+from etude.config.compose import compose
+from etude.errors import UserError
+from etude.runs.trust import check_key, is_own, sign
 
 
 @pytest.fixture(autouse=True)
@@ -94,3 +98,32 @@ def test_processes_that_start_together_agree_on_one_key(run_directory: Path, dat
     children = [subprocess.Popen([sys.executable, "-c", script, str(copy)]) for copy in copies]
     assert [child.wait(timeout=30) for child in children] == [0] * len(copies)
     assert all(is_own(copy) for copy in copies)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
+def test_a_key_that_others_can_read_is_refused_with_the_way_out(run_directory: Path, data_home: Path, mode: int) -> None:
+    # Defect 10: whoever can read it can sign code in this user's name.
+    sign(run_directory)
+    key = data_home / "etude" / "key"
+    key.chmod(mode)
+    for attempt in (lambda: is_own(run_directory), lambda: sign(run_directory), check_key):
+        with pytest.raises(UserError, match=f"can be read or changed by others.*chmod 600 {key}"):
+            attempt()
+    key.chmod(0o600)
+    check_key()
+    assert is_own(run_directory)
+
+
+def test_a_key_of_another_user_signs_nothing(run_directory: Path, data_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign(run_directory)
+    another = os.getuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: another)
+    assert not is_own(run_directory)
+
+
+def test_a_run_is_not_begun_with_a_key_that_others_can_read(data_home: Path, tmp_path: Path) -> None:
+    check_key()
+    (data_home / "etude" / "key").chmod(0o644)
+    with pytest.raises(UserError, match="chmod 600"):
+        session.start(compose("CartPole-v1:ppo"), root=tmp_path / "runs", quiet=True)
+    assert not (tmp_path / "runs").exists()

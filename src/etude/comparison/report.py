@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from typing import Any
 
@@ -11,6 +9,7 @@ from etude.comparison.config_diff import Difference
 from etude.comparison.curves import AXES
 from etude.comparison.notes import notes
 from etude.comparison.results import Comparison, Result
+from etude.files.csv_text import csv_text
 from etude.runs.statistics import CONFIDENCE, RESAMPLES, Estimate
 
 VERSION = 1
@@ -102,11 +101,7 @@ def curve_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 def to_csv(rows: list[dict[str, Any]]) -> str:
     """Return rows as CSV; what there is no value for stays empty."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(list(rows[0]) if rows else [], rows)
 
 
 def axis_title(axis: str) -> str:

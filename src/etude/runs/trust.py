@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from etude.errors import UserError
 from etude.runs.atomic import write_json_atomic
 
 _KEY_BYTES = 32
@@ -39,6 +40,11 @@ def sign(run_directory: Path) -> None:
         earlier = _read_origin(run_directory)
         code = _code_signature(key, run_directory) if earlier is None else earlier.get("code_hmac_sha256")
         write_json_atomic(origin, signed if code is None else {**signed, "code_hmac_sha256": code})
+
+
+def check_key() -> None:
+    """Make this user's key, if there is none yet; UserError where others can read it."""
+    _user_key(create=True)
 
 
 def is_own(run_directory: Path) -> bool:
@@ -117,10 +123,19 @@ def _user_key(*, create: bool) -> bytes | None:
         path = _data_home() / "etude" / "key"
         if create and not path.exists():
             _create_key(path)
-        key = path.read_bytes()
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            key = file.read(_KEY_BYTES + 1)
     except (OSError, RuntimeError):  # RuntimeError: there is no home
         return None
-    return key if len(key) == _KEY_BYTES else None
+    if len(key) != _KEY_BYTES or status.st_uid != os.geteuid():
+        return None  # not one that this user made: whoever did could sign runs in their name
+    if status.st_mode & 0o077:
+        raise UserError(
+            f"{path} can be read or changed by others, who could pass their code off as yours: chmod 600 {path} "
+            "(or, if they may have seen it, delete it: earlier runs then need --trust)"
+        )
+    return key
 
 
 def _data_home() -> Path:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import math
 import os
@@ -13,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from etude.errors import EtudeError
+from etude.files.csv_text import csv_text
 from etude.telemetry.names import COUNTERS, Row
 
 # Bare NaN and Infinity aren't JSON and stop other readers (browsers, jq), so they are written as these strings.
@@ -126,11 +125,7 @@ def write_csv(jsonl_path: Path, csv_path: Path) -> None:
     rows = read_rows(jsonl_path)
     names = {name for row in rows for name in row}
     columns = [name for name in COUNTERS if name in names] + sorted(names.difference(COUNTERS))
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    _replace(csv_path, text.getvalue().encode())
+    _replace(csv_path, csv_text(columns, rows).encode())
 
 
 def _encode(row: Row) -> str:

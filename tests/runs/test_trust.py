@@ -11,7 +11,7 @@ import pytest
 from etude import session
 from etude.config.compose import compose
 from etude.errors import UserError
-from etude.runs.trust import check_key, is_own, sign
+from etude.runs.trust import check_key, is_own, is_own_code, sign
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +41,24 @@ def test_an_edited_config_is_no_longer_own(run_directory: Path, file: str) -> No
     with open(run_directory / file, "a") as opened:
         opened.write("target: os.system\n")
     assert not is_own(run_directory)
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "resolved.yaml", "provenance/origin.json", "provenance/changes.patch"])
+@pytest.mark.parametrize("kind", ["fifo", "device", "link", "dangling", "huge"])
+def test_what_is_no_file_of_ours_is_not_read_and_not_own(run_directory: Path, file: str, kind: str) -> None:
+    (run_directory / "provenance").mkdir()
+    (run_directory / "provenance" / "changes.patch").write_text("x")
+    sign(run_directory)
+    path = run_directory / file
+    kept = path.rename(run_directory / "kept")
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "huge":
+        path.touch()
+        os.truncate(path, 2**40)
+    else:
+        path.symlink_to({"device": Path("/dev/zero"), "link": kept, "dangling": Path("nowhere")}[kind])
+    assert not is_own_code(run_directory) if file.endswith(".patch") else not is_own(run_directory)
 
 
 def test_lines_moved_between_the_files_are_noticed(run_directory: Path) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import json
 import os
 import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from etude.errors import UserError
+from etude.files.documents import DocumentError, read_json
+from etude.files.regular import read_bytes
 from etude.runs.atomic import write_json_atomic
+from etude.runs.source_state import MAX_PATCH
 
 _KEY_BYTES = 32
 # Resume builds from resolved.yaml, so a config that is sound beside a resolved one that is not would be no proof.
@@ -72,11 +74,10 @@ def _holds(run_directory: Path, field: str, signature: Callable[[bytes, Path], s
 def _read_origin(run_directory: Path) -> dict[str, object] | None:
     """What origin.json says; None only where there is none, so that a damaged one never passes for a new run's."""
     try:
-        with open(_origin_path(run_directory), "rb") as file:
-            origin = json.loads(file.read(4096))
+        origin = read_json(_origin_path(run_directory))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError):
+    except (OSError, DocumentError):
         return {}
     return origin if isinstance(origin, dict) else {}
 
@@ -89,7 +90,8 @@ def _signature(key: bytes, run_directory: Path) -> str:
     pieces = [run_directory.resolve().name.encode(errors="surrogateescape")]
     for name in _SIGNED_FILES:
         path = run_directory / name
-        pieces.append(path.read_bytes() if name == "config.yaml" or path.exists() else b"")
+        # One that is missing counts as empty; a link, a pipe or a device is nobody's config.
+        pieces.append(read_bytes(path) if name == "config.yaml" or os.path.lexists(path) else b"")
     return _hmac(key, pieces)
 
 
@@ -104,8 +106,8 @@ def _code_signature(key: bytes, run_directory: Path) -> str | None:
             return None
         if path.is_dir():
             pending += sorted(path.iterdir())
-        elif path.exists():
-            pieces += [path.relative_to(provenance).as_posix().encode(errors="surrogateescape"), path.read_bytes()]
+        elif os.path.lexists(path):
+            pieces += [path.relative_to(provenance).as_posix().encode(errors="surrogateescape"), read_bytes(path, MAX_PATCH)]
     return _hmac(key, pieces)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from etude.config.compose import compose, environment_presets, variants
+from etude.config.compose import compose
+from etude.config.environment_presets import environment_presets, family_presets, variants
 from etude.config.registry import algorithms
 from etude.workflows.off_policy import OffPolicy
 from tests.runs_compared import train
@@ -17,6 +18,28 @@ EVERY_KIND = ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "HalfCheetah-v5", "
 BASELINES = [
     pytest.param(f"{name}:random", marks=() if name in EVERY_KIND else pytest.mark.slow) for name in environment_presets()
 ]
+# A family's settings train in its environments: the first block of each, and the others where minutes are allowed.
+UNTUNED = {
+    "atari": "ALE/SpaceInvaders-v5",
+    "box2d": "LunarLanderContinuous-v3",
+    "classic": "CartPole-v0",
+    "dmc": "dmc/cheetah-run",
+    "minigrid": "MiniGrid-Unlock-v0",
+    "mujoco": "Reacher-v5",
+    "toy": "FrozenLake8x8-v1",
+}
+OF_ANOTHER_KIND = {"box2d:dqn": "LunarLander-v3", "classic:sac": "Pendulum-v1", "classic:tqc": "Pendulum-v1"}
+OF_ANOTHER_KIND |= {"classic:td3": "Pendulum-v1", "classic:sql": "Pendulum-v1"}
+FAMILY_SPECS = [
+    pytest.param(
+        f"{OF_ANOTHER_KIND.get(f'{family}:{variant}', UNTUNED[family])}:{variant}",
+        marks=() if position == 0 else pytest.mark.slow,
+    )
+    for family, preset in family_presets().items()
+    if family in UNTUNED
+    for position, variant in enumerate(variants(preset))
+    if variant != "reinforce"  # which learns at the end of an episode, and these are long
+]
 SHORT = ("algorithm.rollout_steps=16", "algorithm.batch_size=0.5", "algorithm.epochs=1")
 SHORT_OFF_POLICY = (
     *("algorithm.learning_starts=8", "algorithm.batch_size=8", "algorithm.train_every=8", "algorithm.gradient_steps=1"),
@@ -24,7 +47,7 @@ SHORT_OFF_POLICY = (
 )
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", [*SPECS, *FAMILY_SPECS])
 def test_a_tuned_variant_trains(spec: str, tmp_path: Path) -> None:
     config = compose(spec).config
     settings, repeat = config.algorithm, math.prod(getattr(wrapper, "skip", 1) for wrapper in config.environment.wrappers)

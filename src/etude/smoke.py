@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from etude.config.compose import compose, environment_presets, variants
+from etude.config.compose import compose
+from etude.config.environment_presets import environment_presets, variants
 from etude.config.groups import preset_names
 from etude.config.schema import Config
 from etude.environments.catalog import catalog

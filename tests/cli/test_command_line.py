@@ -100,6 +100,17 @@ def test_a_printed_config_trains_the_same_run(capsys: pytest.CaptureFixture[str]
     assert again == wanted
 
 
+def test_an_explained_config_is_data_with_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Defect 38: --explain took no notice of --json."""
+    assert etude(["config", "MiniGrid-Unlock-v0:ppo", "algorithm.gamma=0.5", "--explain", "--json"]) == 0
+    settings = {setting["key"]: setting for setting in json.loads(capsys.readouterr().out)}
+    assert settings["algorithm.gamma"] | {"meaning": ""} == {
+        "key": "algorithm.gamma", "value": 0.5, "origin": "command line", "meaning": "",
+    }  # fmt: skip
+    assert settings["algorithm.epochs"]["origin"] == "family preset minigrid:ppo"
+    assert settings["algorithm.gamma"]["meaning"].startswith("Discount")
+
+
 def test_from_run_reproduces_an_earlier_run(tmp_path: Path) -> None:
     assert etude(["train", "CartPole-v1:ppo", *TINY, "--seed", "5", "-q"]) == 0
     assert etude(["train", "--from-run", "@last", "-q"]) == 0

@@ -29,6 +29,13 @@ def test_tuned_variants_come_first_in_their_family(printed) -> None:
     assert not any(line != line.rstrip() for line in lines)
 
 
+def test_a_family_with_a_preset_says_what_any_of_its_ids_has_settings_for(printed) -> None:
+    assert "  any id has settings for ppo, ppo_gpu, a2c, reinforce, dqn, sac" in printed("SpaceInvaders-v5")
+    assert "any id" not in printed("--family", "small")
+    (family,) = json.loads(printed("--family", "toy", "--json"))
+    assert family["variants"] == ["q_learning", "ppo", "a2c", "dqn"]
+
+
 def test_a_search_looks_into_ids_descriptions_and_names_of_families(printed) -> None:
     assert "CartPole-v1:ppo" in printed("cartpole")
     assert printed("weak engine").count(":") == 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from etude.config.compose import environment_presets, variants
-from etude.config.preset_table import recorded_returns, refresh, render_table
+from etude.config.environment_presets import environment_presets, family_presets, variants
+from etude.config.preset_table import recorded_returns, refresh, render_families, render_table
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "presets.md"
@@ -51,3 +51,8 @@ def test_only_a_run_of_exactly_a_presets_settings_and_budget_counts_as_its_resul
     rows = {row.split("|")[1].strip(): row.split("|")[-2].strip() for row in render_table(tmp_path).splitlines()[2:]}
     assert rows["`CartPole-v1:ppo`"] == "[500, 482](results/some.md)"
     assert rows["`CartPole-v1:a2c`"] == rows["`CartPole-v1:dqn`"] == rows["`Pendulum-v1:ppo`"] == ""
+
+
+def test_every_variant_of_a_family_has_one_row() -> None:
+    rows = [[cell.strip().strip("`") for cell in row.split("|")[1:3]] for row in render_families().splitlines()[2:]]
+    assert rows == [[name, variant] for name, preset in family_presets().items() for variant in variants(preset)]

@@ -8,7 +8,8 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from etude.config.compose import compose, environment_presets, variants
+from etude.config.compose import compose
+from etude.config.environment_presets import environment_presets, variants
 from etude.config.groups import preset_names
 from etude.config.validate import to_plain
 from etude.environments.make import make_environment

@@ -66,12 +66,13 @@ def test_documentation_is_the_string_below_a_field_inherited_ones_too() -> None:
 
 
 def test_explaining_shows_every_setting_in_play_with_its_value() -> None:
-    config = compose("CartPole-v1:ppo", words=["algorithm.gamma=0.5"]).config
-    text = explain_config(config)
-    assert "algorithm.gamma = 0.5\n    Discount: " in text
-    assert "network.critic.hidden_dims = [64, 64]\n    Units per hidden layer." in text
-    assert "logging.wandb.enabled = false\n" in text
-    for section, values in to_plain(config).items():
+    composition = compose("CartPole-v1:ppo", words=["algorithm.gamma=0.5"])
+    text = explain_config(composition)
+    assert "algorithm.gamma = 0.5  (command line)\n    Discount: " in text
+    assert "network.critic.hidden_dims = [64, 64]  (default of ppo)\n    Units per hidden layer." in text
+    assert "algorithm.epochs = 20  (environment preset CartPole-v1:ppo)\n" in text
+    assert "logging.wandb.enabled = false  (default)\n" in text
+    for section, values in to_plain(composition.config).items():
         if section != "version":
             assert f"# {section}: " in text
             for key, value in values.items():
@@ -79,7 +80,7 @@ def test_explaining_shows_every_setting_in_play_with_its_value() -> None:
 
 
 def test_explaining_another_algorithm_shows_its_settings_alone() -> None:
-    assert "learning_rate" not in explain_config(compose("CartPole-v1:random").config)
+    assert "learning_rate" not in explain_config(compose("CartPole-v1:random"))
 
 
 def _blocks(language: str) -> list[str]:

@@ -35,15 +35,21 @@ def config(
     as_json
         Print JSON instead of YAML.
     explain
-        Print each setting with what it does.
+        Print each setting with where it came from and what it does.
     """
     from etude.config.compose import compose
 
     composition = compose(spec, file=file, words=overrides)
-    if explain:
+    if explain and as_json:
+        from dataclasses import asdict
+
+        from etude.config.reference import explained
+
+        emit(json.dumps([asdict(setting) for setting in explained(composition)], indent=2) + "\n")
+    elif explain:
         from etude.config.reference import explain_config
 
-        say(explain_config(composition.config))
+        say(explain_config(composition))
     elif as_json:
         from etude.config.validate import to_plain
 

@@ -65,6 +65,8 @@ def _show(console: Console, listing: Listing, width: int, *, everything: bool) -
         console.print(styled(line, style="yellow"))
     elif family.backend != "auto":
         console.print(styled(f"  for ids of other families: etude train {family.example}:ppo {family.form}"))
+    if listing.variants:
+        console.print(styled(f"  any id has settings for {', '.join(listing.variants)}", style="dim"))
     for spec, description in _tuned(listing):
         padding = " " * (width - len(spec) + 2) if description else ""
         console.print(styled("  ", (spec, "cyan"), padding, description), overflow="ignore")
@@ -105,6 +107,7 @@ def _plain(listing: Listing) -> dict[str, object]:
         "installed": not listing.missing,
         "missing": list(listing.missing),
         "install": f"pip install '{family.install}'" if listing.missing else None,
+        "variants": list(listing.variants),
         "environments": [
             {"id": entry.id, "description": entry.description, "variants": list(entry.variants)} for entry in listing.entries
         ],

@@ -2,7 +2,8 @@
 
 Layers, each over the one before:
 
-    dataclass defaults → environment preset → its variant → --config file → +experiment presets → key=value words
+    dataclass defaults → preset of the family → its block → preset of the environment → its variant
+        → --config file → +experiment presets → key=value words
 
 The first pass over the layers finds the names (environment, algorithm, component types); the second lays them over the
 defaults of exactly those parts and validates the result. Hydra reads defaults lists, groups and the grammar of the words;
@@ -13,25 +14,35 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from etude.config import aliases, groups, interpolation, overrides
-from etude.config.layers import has, overlay, overlay_all, put
+from etude.config.environment_presets import (
+    RESERVED,
+    SECTIONS,
+    Preset,
+    environment_preset,
+    family_preset_of,
+    preset_of,
+    variants,
+    with_name,
+)
+from etude.config.layers import Layer, has, overlay, overlay_all, put, restrict
 from etude.config.migrate import migrate
 from etude.config.phases import parse_phases, phase_problems
 from etude.config.registry import algorithms, is_import_path
 from etude.config.schema import Config
-from etude.config.source_file import SourceFile, parse_yaml, read_file
+from etude.config.source_file import SourceFile, read_file
 from etude.config.validate import Validator, field_defaults, field_types, options_schema, to_plain
 from etude.errors import ConfigError, UserError, did_you_mean
 
-SECTIONS = tuple(field_types(Config))
-# Sections and keys at the top of a file that are no variants of it.
-_RESERVED = (*SECTIONS, "defaults", "buffer", "workflow", "components", "controllers")
+_NO_PRESET = Preset("", {}, {})
+DEFAULTS, COMMAND_LINE = "default", "command line"
+"""What the lowest and the highest layer are called."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,18 @@ class Composition:
     """What the user asked for: every layer above the defaults."""
     notes: tuple[str, ...] = ()
     """Spellings that were translated, one line each."""
+    layers: tuple[Layer, ...] = ()
+    """What the config was laid together from, the defaults first."""
+
+    def origin(self, key: str) -> str:
+        """Return which layer the value at a dotted key came from."""
+        # What a part of another type has replaced is in some layer still, but no longer in what they come to.
+        setting = (layer.origin for layer in reversed(self.layers) if has(layer.values, key))
+        return next(setting, DEFAULTS) if has(self._complete, key) else DEFAULTS
+
+    @cached_property
+    def _complete(self) -> dict[str, Any]:
+        return overlay_all(layer.values for layer in self.layers)
 
 
 def compose(
@@ -84,47 +107,78 @@ def _compose(
     in_file = variant in variants(document)
     document = _select_variant(document, variant, _named(asked.values, "algorithm.name"), where=str(file or "the presets"))
     stored = {} if base is None else interpolation.literal(dict(base))
-    layers = [migrate(layer) for layer in (stored, document, asked.values)]
+    theirs = [migrate(layer) for layer in (stored, document, asked.values)]
 
     # Pass 1: the names.
-    named = overlay_all(aliases.normalize(layer)[0] for layer in layers)
+    named = overlay_all(aliases.normalize(layer)[0] for layer in theirs)
     environment = _agreed("environment.id", environment, named, spec)
     if not environment:
         raise UserError("which environment? name it: etude train CartPole-v1:ppo, or set environment.id in the file")
-    preset = {} if base is not None else environment_preset(environment)
-    preset_layer = _preset_layer(preset, variant if variant is not None else _text(named, "algorithm.name"))
-    implied = _named(preset_layer, "algorithm.name")
-    if variant is not None and not in_file and variant not in variants(preset):
-        _check_algorithm(environment, variant, preset)
-        implied = variant
+    own, family = (_NO_PRESET, _NO_PRESET) if base is not None else (preset_of(environment), family_preset_of(environment))
+    algorithm, own_layers = _named_algorithm(environment, variant, named, own, family, spec, in_file=in_file)
+    if _text(stored, "algorithm.name") not in (None, algorithm):
+        # Another algorithm than the earlier run's: what belonged to that one stays behind.
+        theirs[0] = {key: value for key, value in theirs[0].items() if key not in ("algorithm", "network", "buffers")}
+
+    # Pass 2: over the defaults of exactly those parts.
+    workflow = algorithms.resolve(algorithm, allow_imports=allow_imports)
+    presets = [*family.layers(family.block(variant, algorithm)), *own_layers]
+    origins = ("earlier run", _origin(file, asked.choices), COMMAND_LINE)
+    layers, notes = _in_our_words(presets, list(zip(origins, theirs, strict=True)), workflow)
+    if spec is not None:
+        layers.append(Layer(COMMAND_LINE, {"environment": {"id": environment}, "algorithm": {"name": algorithm}}))
+    defaults = _defaults(workflow, algorithm)
+    complete = overlay_all(layer.values for layer in (*defaults, *layers))
+    asked_for = restrict(complete, overlay_all(layer.values for layer in layers))
+    complete = overlay(complete, _derived_names(complete, file))
+    config = check(interpolation.resolve(complete), allow_imports=allow_imports)
+    return Composition(config, asked_for, tuple(notes), (*defaults, *layers))
+
+
+def _named_algorithm(
+    environment: str,
+    variant: str | None,
+    named: Mapping[str, Any],
+    own: Preset,
+    family: Preset,
+    spec: str | None,
+    *,
+    in_file: bool,
+) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
+    """The algorithm that ENV:ALGO, the user's layers and the presets come to, and the layers of the environment's preset."""
+    own_layers = own.layers(own.block(variant, _text(named, "algorithm.name")))
+    implied = _named(overlay_all(values for _, values in own_layers), "algorithm.name")
+    if variant is not None and not in_file and own.block(variant) is None:
+        if family.block(variant) is not None:
+            implied = _named(overlay_all(values for _, values in family.layers(variant)), "algorithm.name")
+        else:
+            _check_algorithm(environment, variant, {*own.blocks, *family.blocks})
+            implied = variant
     is_name = variant is not None and (variant in algorithms.names() or is_import_path(variant))
     algorithm = _agreed("algorithm.name", implied if is_name else None, named, spec) or implied
     if not algorithm:
         raise UserError(f"which algorithm? name it: etude train {environment}:ppo (known: {', '.join(algorithms.names())})")
-    if _text(stored, "algorithm.name") not in (None, algorithm):
-        # Another algorithm than the earlier run's: what belonged to that one stays behind.
-        layers[0] = {key: value for key, value in layers[0].items() if key not in ("network", "buffers")}
-
-    # Pass 2: over the defaults of exactly those parts.
-    workflow = algorithms.resolve(algorithm, allow_imports=allow_imports)
-    layers, notes = _in_our_words([preset_layer, *layers], workflow)
-    asked_for = overlay_all([*layers, {"environment": {"id": environment}, "algorithm": {"name": algorithm}}])
-    complete = overlay(_defaults(workflow, algorithm), asked_for)
-    complete = overlay(complete, _derived_names(complete, file))
-    config = check(interpolation.resolve(complete), allow_imports=allow_imports)
-    return Composition(config, asked_for, tuple(notes))
+    return algorithm, own_layers
 
 
-def _in_our_words(layers: Sequence[Mapping[str, Any]], workflow: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    """Every layer in our own spelling, and what was translated in those above the preset."""
+def _origin(file: Path | None, choices: Sequence[overrides.Choice]) -> str:
+    """Where the settings of a file and of the presets that words choose came from."""
+    return " and ".join([*([] if file is None else [f"file {file}"]), *(choice.word for choice in choices)])
+
+
+def _in_our_words(
+    presets: Sequence[tuple[str, Mapping[str, Any]]], theirs: Sequence[tuple[str, Mapping[str, Any]]], workflow: Any
+) -> tuple[list[Layer], list[str]]:
+    """Every layer in our own spelling, and what was translated in those above the presets."""
     own = field_types(schema) if (schema := options_schema(workflow)) is not None else {}
     ours, notes = [], []
-    for index, layer in enumerate(layers):
-        normalized, renamed = aliases.normalize(layer, own)
+    for index, (origin, values) in enumerate([*presets, *theirs]):
+        normalized, renamed = aliases.normalize(values, own)
         # A section with nothing below it (all of its lines commented out, say) asks for nothing.
-        ours.append({key: value for key, value in normalized.items() if value is not None or key not in SECTIONS})
-        notes += renamed if index else []
-    _check_sections(ours)
+        kept = {key: value for key, value in normalized.items() if value is not None or key not in SECTIONS}
+        ours.append(Layer(origin, kept))
+        notes += renamed if index >= len(presets) else []
+    _check_sections([layer.values for layer in ours])
     return ours, notes
 
 
@@ -162,35 +216,6 @@ def split_spec(spec: str) -> tuple[str, str]:
     return environment, variant
 
 
-def environment_presets() -> dict[str, dict[str, Any]]:
-    """Return every shipped environment preset by environment id."""
-    folder = resources.files(groups.PRESETS).joinpath("environment")
-    names = sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
-    return {name.replace("--", "/"): environment_preset(name) for name in names}
-
-
-def environment_preset(environment: str) -> dict[str, Any]:
-    """Return the preset of an environment: base settings at the top (or under `_base`) and one block per variant.
-
-    A preset whose defaults list names others begins as they are.
-    """
-    name = environment.replace("/", "--") + ".yaml"
-    file = resources.files(groups.PRESETS).joinpath("environment", name)
-    if not file.is_file():
-        return {}
-    document = parse_yaml(file.read_text(encoding="utf-8"), name)
-    others = [str(other) for other in document.pop("defaults", ()) if other != "_self_"]
-    return overlay_all([*map(environment_preset, others), document]) if others else document
-
-
-def variants(document: Mapping[str, Any]) -> list[str]:
-    """Return the variants that a preset or a file defines."""
-    reserved = {*_RESERVED, *aliases.ALIASES}
-    return [
-        key for key, value in document.items() if isinstance(value, Mapping) and key not in reserved and not key.startswith("_")
-    ]
-
-
 def _choose(asked: overrides.Overrides, file: Path | None) -> overrides.Overrides:
     """Sort out `algorithm=ppo` and `environment=CartPole-v1`: a file of that name, or else the name itself."""
     values, choices = dict(asked.values), []
@@ -223,33 +248,18 @@ def _select_variant(document: Mapping[str, Any], variant: str | None, algorithm:
         base = overlay(document["_base"], base)
     chosen = variant or algorithm or _named(base, "algorithm.name")
     for name in blocks:
-        near = difflib.get_close_matches(name.lower(), _RESERVED, n=1, cutoff=0.8)
-        if name != chosen and (near or not any(key in aliases.ALIASES or key in _RESERVED for key in document[name])):
+        near = difflib.get_close_matches(name.lower(), RESERVED, n=1, cutoff=0.8)
+        if name != chosen and (near or not any(key in aliases.ALIASES or key in RESERVED for key in document[name])):
             hint = f"; did you mean '{near[0]}'?" if near else f" (known: {', '.join(SECTIONS)})"
             raise ConfigError(f"{name}: unknown key{hint}")
     if chosen in blocks:
-        return _with_name(overlay(base, document[chosen]), chosen)
+        return with_name(overlay(base, document[chosen]), chosen)
     if blocks and variant is None:
         raise UserError(f"{where} has the variants {', '.join(sorted(blocks))}: choose one as ENV:VARIANT")
     if blocks:
         near = did_you_mean(str(variant), blocks)
         raise UserError(f"{where} has no variant '{variant}'{near} (it has: {', '.join(sorted(blocks))})")
     return base
-
-
-def _preset_layer(preset: Mapping[str, Any], block: str | None) -> dict[str, Any]:
-    """An environment's settings for any algorithm, or for the one that has a block of its own."""
-    blocks = variants(preset)
-    base = {key: value for key, value in preset.items() if key not in (*blocks, "_base")}
-    base = overlay(preset.get("_base") or {}, base)
-    return _with_name(overlay(base, preset[block]), block) if block in blocks else base
-
-
-def _with_name(layer: dict[str, Any], variant: str) -> dict[str, Any]:
-    """A block called `ppo` is one of ppo's, unless it names its algorithm."""
-    if variant in algorithms.names() and not _named(layer, "algorithm.name"):
-        return overlay(layer, {"algorithm": {"name": variant}})
-    return layer
 
 
 def _agreed(key: str, wanted: str | None, named: Mapping[str, Any], spec: str | None) -> str | None:
@@ -260,10 +270,10 @@ def _agreed(key: str, wanted: str | None, named: Mapping[str, Any], spec: str | 
     return wanted or found
 
 
-def _check_algorithm(environment: str, variant: str, preset: Mapping[str, Any]) -> None:
+def _check_algorithm(environment: str, variant: str, blocks: Collection[str]) -> None:
     if variant in algorithms.names() or is_import_path(variant):
         return
-    known = sorted({*variants(preset), *algorithms.names()})
+    known = sorted({*blocks, *algorithms.names()})
     near = did_you_mean(variant, known)
     raise UserError(f"{environment}:{variant}: no such algorithm or variant{near} (known: {', '.join(known)})")
 
@@ -275,15 +285,17 @@ def _check_sections(layers: Sequence[Mapping[str, Any]]) -> None:
         raise ConfigError(*wrong)
 
 
-def _defaults(workflow: Any, algorithm: str) -> dict[str, Any]:
+def _defaults(workflow: Any, algorithm: str) -> list[Layer]:
     """The defaults of exactly the parts that are in play."""
-    plain = to_plain(replace(Config(), algorithm=None))
     schema = options_schema(workflow)
-    plain["algorithm"] = {**(to_plain(field_defaults(schema)) if schema else {}), "name": algorithm}
-    plain["environment"]["num_envs"] = getattr(workflow, "default_num_envs", None) or plain["environment"]["num_envs"]
-    plain["network"] = to_plain(getattr(workflow, "default_networks", dict)())
-    plain["buffers"] = to_plain(getattr(workflow, "default_buffers", dict)())
-    return plain
+    own: dict[str, Any] = {
+        "algorithm": {**(to_plain(field_defaults(schema)) if schema else {}), "name": algorithm},
+        "network": to_plain(getattr(workflow, "default_networks", dict)()),
+        "buffers": to_plain(getattr(workflow, "default_buffers", dict)()),
+    }
+    if copies := getattr(workflow, "default_num_envs", None):
+        own["environment"] = {"num_envs": copies}
+    return [Layer(DEFAULTS, to_plain(replace(Config(), algorithm={}))), Layer(f"{DEFAULTS} of {algorithm}", own)]
 
 
 def _derived_names(complete: Mapping[str, Any], file: Path | None) -> dict[str, Any]:

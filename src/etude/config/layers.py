@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings that come from one place."""
+
+    origin: str
+    """That place, for people: a preset, a file, the command line."""
+    values: dict[str, Any]
 
 
 def overlay(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,6 +36,15 @@ def overlay_all(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for layer in layers:
         merged = overlay(merged, layer)
     return merged
+
+
+def restrict(data: Mapping[str, Any], pattern: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of `data` has a place in `pattern` too."""
+    return {
+        key: restrict(value, pattern[key]) if isinstance(value, Mapping) and isinstance(pattern[key], Mapping) else value
+        for key, value in data.items()
+        if key in pattern
+    }
 
 
 def has(data: Mapping[str, Any], path: str) -> bool:

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from etude.config.compose import Composition
 from etude.config.constraints import Bounds, Component
 from etude.config.registry import REGISTRIES, algorithms, buffers, encoders, networks, optimizers
 from etude.config.schedules import Schedule
@@ -50,17 +51,35 @@ def option_docs(cls: type) -> dict[str, str]:
     return docs
 
 
-def explain_config(config: Config) -> str:
-    """Return every setting of a config with its value and what it does, section by section."""
-    sections = []
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting of a config, explained."""
+
+    key: str
+    value: Any
+    origin: str
+    """The layer that it came from: the defaults, a preset, a file, the command line."""
+    meaning: str
+
+
+def explained(composition: Composition) -> list[Setting]:
+    """Return every setting of a config with where it came from and what it does."""
+    found = []
     for name, kind in field_types(Config).items():
-        value = getattr(config, name)
-        if name == "version":
-            continue
-        lines = [f"# {name}: {option_docs(Config)[name]}"]
-        lines += [f"{key} = {_show(item)}" + (f"\n    {doc}" if doc else "") for key, item, doc in _settings(name, kind, value)]
-        sections.append("\n".join(lines))
-    return "\n\n".join(sections)
+        for key, value, meaning in _settings(name, kind, getattr(composition.config, name)):
+            found.append(Setting(key, to_plain(value), composition.origin(key), meaning))
+    return found
+
+
+def explain_config(composition: Composition) -> str:
+    """Return every setting of a config with its value, where it came from and what it does, section by section."""
+    sections: dict[str, list[str]] = {}
+    for setting in explained(composition):
+        section = setting.key.partition(".")[0]
+        lines = sections.setdefault(section, [f"# {section}: {option_docs(Config)[section]}"])
+        lines.append(f"{setting.key} = {_show(setting.value)}  ({setting.origin})")
+        lines += [f"    {setting.meaning}"] if setting.meaning else []
+    return "\n\n".join("\n".join(lines) for lines in sections.values())
 
 
 def render_reference() -> str:

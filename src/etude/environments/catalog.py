@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from etude.config.compose import environment_presets, variants
+from etude.config.environment_presets import environment_presets, family_presets, variants
 from etude.environments.families import FAMILIES, Family, family_of, register_installed
 from etude.errors import UserError, did_you_mean
 
@@ -34,6 +34,8 @@ class Listing:
     missing: tuple[str, ...]
     """Packages that are not installed: its ids can't be known then, but for those with tuned settings."""
     entries: list[Entry] = field(default_factory=list)
+    variants: tuple[str, ...] = ()
+    """What has settings for every environment of the family."""
 
 
 def catalog(families: Sequence[Family] = FAMILIES) -> list[Listing]:
@@ -42,7 +44,11 @@ def catalog(families: Sequence[Family] = FAMILIES) -> list[Listing]:
 
     by_themselves = set(gymnasium.registry)
     register_installed(families)
-    listings = {family.name: Listing(family, tuple(family.missing())) for family in families}
+    presets = family_presets()
+    listings = {
+        family.name: Listing(family, tuple(family.missing()), variants=tuple(variants(presets.get(family.name, {}))))
+        for family in families
+    }
     tuned = {
         name: Entry(name, str(preset.get("description", "")), tuple(variants(preset)))
         for name, preset in environment_presets().items()
@@ -73,7 +79,7 @@ def search(listings: Sequence[Listing], text: str) -> list[Listing]:
             wanted in family.form.lower() or family.has(text) or wanted in family.title.lower()
         )
         if entries or is_form:
-            found.append(Listing(family, listing.missing, entries))
+            found.append(replace(listing, entries=entries))
     return found
 
 

@@ -14,7 +14,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from etude.config.compose import compose, environment_preset
+from etude.config.compose import compose
+from etude.config.environment_presets import environment_preset
 from etude.config.schema import EnvironmentConfig
 from etude.environments.make import make_environment
 from etude.environments.rendering import Camera, make_to_show

@@ -11,25 +11,25 @@ from pathlib import Path
 from tools.attack.report import Report
 
 
-def _kills(seed: int, only: list[str] | None) -> Report:
+def _kills(seed: int, only: list[str] | None, share: float) -> Report:
     from tools.attack.kills import kill
 
-    return kill(only, seed=seed, groups=0 if only else 4)
+    return kill(only, seed=seed, share=share, groups=0 if only else 4)
 
 
-def _flips(seed: int, only: list[str] | None) -> Report:
+def _flips(seed: int, only: list[str] | None, share: float) -> Report:
     from tools.attack.flips import flip
 
-    return flip(only, seed=seed)
+    return flip(only, seed=seed, share=share)
 
 
-def _hostile(seed: int, only: list[str] | None) -> Report:
+def _hostile(seed: int, only: list[str] | None, share: float) -> Report:
     from tools.attack.hostile import plant
 
-    return plant(only, seed=seed)
+    return plant(only, seed=seed, share=share / 2)  # half of all there are is already more than a thousand commands
 
 
-ATTACKS: dict[str, Callable[[int, list[str] | None], Report]] = {"kills": _kills, "flips": _flips, "hostile": _hostile}
+ATTACKS: dict[str, Callable[[int, list[str] | None, float], Report]] = {"kills": _kills, "flips": _flips, "hostile": _hostile}
 
 
 def main() -> int:
@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=f"some of {', '.join(ATTACKS)}; default: all")
     parser.add_argument("--only", help="names with commas: victims of kills, verbs of flips, kinds of hostile files")
     parser.add_argument("--seed", type=int, default=1, help="another choice of moments, places and bytes")
+    parser.add_argument("--share", type=float, default=1.0, help="try only this share of everything, such as 0.1")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here, an object a line")
     chosen = parser.parse_args()
     unknown = sorted(set(chosen.attacks) - set(ATTACKS))
@@ -48,7 +49,7 @@ def main() -> int:
     reports = []
     for name in chosen.attacks or ATTACKS:
         began = time.monotonic()
-        report = ATTACKS[name](chosen.seed, chosen.only.split(",") if chosen.only else None)
+        report = ATTACKS[name](chosen.seed, chosen.only.split(",") if chosen.only else None, chosen.share)
         report.facts["seconds"] = round(time.monotonic() - began)
         print("\n".join(report.lines()), flush=True)
         reports.append(report)

@@ -44,7 +44,7 @@ class Verb:
 
     words: Callable[[Subject, Path], list[str | Path]]
     result: Callable[[Subject, Path, Ended], object]
-    each: int = 4
+    each: int = 3
     """How often each kind of file is damaged for it."""
     of: re.Pattern[str] = re.compile(".*")
     """Which subjects and kinds of files it is tried on, as `subject/kind`; where it is slow, on what it reads."""
@@ -74,15 +74,15 @@ VERBS = {
     "evaluate": Verb(lambda subject, out: ["evaluate", subject.path, "--episodes", "2", "--json"], _printed),
     "play": Verb(lambda subject, out: ["play", subject.path, "--episodes", "1", "--render", "none", "--json"], _printed),
     "export": Verb(lambda subject, out: ["export", subject.path, "--format", "torchscript", "--out", out], _exported),
-    "train --init-from": Verb(_init_words, _initialised, each=3),
+    "train --init-from": Verb(_init_words, _initialised),
     "train --from-run": Verb(lambda subject, out: ["train", "--from-run", subject.path, "--print-config"],
-                             lambda subject, out, ended: ended.out, each=3),
-    "runs list": Verb(lambda subject, out: ["runs", "list", "--runs", subject.path.parent, "--json"], _printed, each=3),
+                             lambda subject, out, ended: ended.out),
+    "runs list": Verb(lambda subject, out: ["runs", "list", "--runs", subject.path.parent, "--json"], _printed),
     "runs show": Verb(lambda subject, out: ["runs", "show", subject.path, "--json"], _printed),
     "runs path": Verb(lambda subject, out: ["runs", "path", subject.path, "--checkpoint", "last"],
                       lambda subject, out, ended: ended.out),
     "verify": Verb(lambda subject, out: ["verify", subject.path, "--current-code", "--json"], _printed, each=1, cpu_limit_s=120,
-                   of=re.compile("own/(checkpoints/newest.*|checkpoints/older-0/[^r].*|.*metrics.jsonl|.*yaml|run.json|provenance.*)")),
+                   of=re.compile("own/(checkpoints/newest.*|checkpoints/older/[^r].*|.*metrics.jsonl|.*yaml|run.json|provenance.*)")),
 }  # fmt: skip
 
 

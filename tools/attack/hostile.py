@@ -54,7 +54,7 @@ _TINY = ("train", "CartPole-v1:ppo", "network.actor.hidden_dims=[8]", "training.
 
 
 def plant(
-    only: list[str] | None = None, *, seed: int = 1, share: float = 1.0, values: int = 150, quiet: bool = False
+    only: list[str] | None = None, *, seed: int = 1, share: float = 0.5, values: int = 300, quiet: bool = False
 ) -> Report:
     """Plant every hostile thing (or those of the groups named), try two commands on each and return what came of it."""
     report, dice = Report("hostile files", is_quiet=quiet), random.Random(seed)

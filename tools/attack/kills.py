@@ -10,6 +10,7 @@ of the rows that were not yet synced, as in a power cut.
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import shutil
@@ -222,7 +223,7 @@ class Killer:
 
 def kill(
     names: list[str] | None = None, *, every_place: tuple[str, ...] = ("ppo", "dqn", "rolled-back"), random_each: int = 5,
-    older_each: int = 2, groups: int = 4, seed: int = 1, most: int | None = None, quiet: bool = False
+    older_each: int = 2, groups: int = 4, seed: int = 1, share: float = 1.0, quiet: bool = False
 ) -> Report:  # fmt: skip
     """Kill the victims of these names (all of them by default), each at `random_each` moments, and return what came of it."""
     report = Report("kills", is_quiet=quiet)
@@ -231,7 +232,7 @@ def kill(
         for name in VICTIMS if names is None else names:
             target = Attacked(name, VICTIMS[name], folder / name)
             plan = list(_plan(target, killer.dice, name in every_place, random_each, older_each))
-            for trial in plan if most is None else killer.dice.sample(plan, min(most, len(plan))):
+            for trial in killer.dice.sample(plan, math.ceil(share * len(plan))):
                 trial(killer)
             shutil.rmtree(target.root, ignore_errors=True)
         for number in range(groups):

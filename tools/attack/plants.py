@@ -117,7 +117,7 @@ LINKS = {
 SHAPES = {**LINKS, "fifo": _fifo, "folder": _folder, "huge": _sparse, "missing": _missing}
 FOLDER_SHAPES = {**LINKS, "fifo": _fifo, "file": _file, "missing": _missing}
 FOLDERS = ("checkpoints", "logs", "videos", "provenance", "provenance/untracked", "checkpoints/NEWEST",
-           "checkpoints/NEWEST/policy", "checkpoints/NEWEST/rank", "checkpoints/segments")  # fmt: skip
+           "checkpoints/NEWEST/policy", "checkpoints/NEWEST/rank", "checkpoints/replay")  # fmt: skip
 VALUES: tuple[Any, ...] = (None, True, -5, 10**400, 1e308, "x", ESCAPE, [], {}, [[]], {"a": 1}, ["\x1b[2J"], "9" * 5000)
 NAMES = (_SHELL, f"$(touch {MARK})", f"`touch {MARK}`", "\x1b[31mred", "a\nb", "-rf", "--help", "@last", "x" * 250,
          "ünï\u202eçø", "\udcff\udcfe", "%s%n", "[bold red]", " ", "...")  # fmt: skip
@@ -136,7 +136,7 @@ class Case:
 
 def cases(subject: Subject, dice: random.Random, values: int) -> Iterator[Case]:
     """Every hostile thing that is done to a run; `values` of the many values that can be of another type."""
-    kinds = {kind: file for kind, file in subject.files().items() if "/older" not in kind}
+    kinds = {kind: file for kind, file in subject.files().items() if "/older/" not in kind}
     for (kind, file), (shape, plant) in itertools.product(kinds.items(), SHAPES.items()):
         yield Case("shapes", f"{kind} as {shape}", _at(file, plant))
     for (kind, file), (name, text) in itertools.product(kinds.items(), TEXTS.items()):
@@ -145,12 +145,13 @@ def cases(subject: Subject, dice: random.Random, values: int) -> Iterator[Case]:
     newest = next(file for kind, file in kinds.items() if "/newest/" in kind).parts[1]
     for folder, (shape, plant) in itertools.product(FOLDERS, FOLDER_SHAPES.items()):
         relative = Path(folder.replace("NEWEST", newest))
-        if (subject.kept / relative).is_dir():
+        if (subject.kept / relative).is_dir() and folder.startswith(subject.below):
             yield Case("folders", f"{folder} as {shape}", _at(relative, plant))
-    for name in NAMES:
+    for name in NAMES if not subject.below else ():
         yield Case("names", f"a run named {name!r}", lambda run, yard, name=name: run.rename(run.with_name(name)))
         yield Case("names", f"a checkpoint named {name!r}", _renamed(Path("checkpoints") / newest, name))
-    places = [(file, path) for file in DOCUMENTS for path in _paths(_read(subject.kept / file))]
+    documents = [file for file in DOCUMENTS if file.startswith(subject.below)]
+    places = [(file, path) for file in documents for path in _paths(_read(subject.kept / file))]
     states = [(f"{part}/{file}", None) for part in ("policy", "shared", "rank/0") for file in ("state.json",)]
     manifest = [("manifest.json", path) for path in _paths(_read(subject.kept / "checkpoints" / newest / "manifest.json"))]
     inner = [(file, path) for file, _ in states for path in _paths(_read(subject.kept / "checkpoints" / newest / file))]

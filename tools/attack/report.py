@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _LONGEST_DETAIL = 400
+_EVERY = 100
 
 
 @dataclass
@@ -29,8 +30,13 @@ class Report:
         if outcome.isupper():
             words = f"{outcome}: {subject}: {case}: {' '.join(ascii(detail)[1:-1].split())[-_LONGEST_DETAIL:]}"
             self.findings.append(words)
-            if not self.is_quiet:
-                print(words, file=sys.stderr, flush=True)
+            self._say(words)
+        if self.outcomes.total() % _EVERY == 0:
+            self._say(f"{self.attack}: {self.outcomes.total()} so far ({_counts(self.outcomes)})")
+
+    def _say(self, words: str) -> None:
+        if not self.is_quiet:
+            print(words, file=sys.stderr, flush=True)
 
     def lines(self) -> list[str]:
         """The numbers, and the findings after them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from tools.attack.victims import VICTIMS
 from tools.attack.workshop import prepare
 
 SETTINGS = ("checkpoint.keep=3",)
+_SEGMENT = re.compile(r"/\d{12}-[0-9a-f]{16}\.")
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Subject:
     path: Path
     """Where it is attacked."""
     victim: str
+    below: str = ""
+    """Only files whose path begins so are attacked: the others are as those of another subject."""
 
     def restore(self) -> Path:
         """Put the run back as it was made."""
@@ -48,20 +52,21 @@ class Subject:
             if path.is_dir() and not path.is_symlink():
                 continue
             relative = path.relative_to(self.kept)
-            kind = str(relative)
-            for number, name in enumerate(numbered):
-                kind = kind.replace(f"/{name}/", "/newest/" if number == len(numbered) - 1 else f"/older-{number}/")
-            found.setdefault(kind, relative)
+            kind = _SEGMENT.sub("/segment.", str(relative))
+            for name in numbered:
+                kind = kind.replace(f"/{name}/", "/newest/" if name == numbered[-1] else "/older/")
+            if kind.startswith(self.below):
+                found.setdefault(kind, relative)
         return found
 
 
 def make_subjects(folder: Path) -> list[Subject]:
     """Train the runs: one with an algorithm of the user's own, in a repository; one with a replay buffer."""
     _make_repository(folder)
-    return [_make(folder, "own", "own-file"), _make(folder, "replay", "dqn")]
+    return [_make(folder, "own", "own-file"), _make(folder, "replay", "dqn", below="checkpoints")]
 
 
-def _make(folder: Path, name: str, victim: str) -> Subject:
+def _make(folder: Path, name: str, victim: str, below: str = "") -> Subject:
     chosen, root = VICTIMS[victim], folder / "made" / name
     with stopped_after(5):
         prepare(["train", chosen.spec, *chosen.settings, *SETTINGS, "--group", "g", "--runs", str(root)], INTERRUPTED)
@@ -73,7 +78,7 @@ def _make(folder: Path, name: str, victim: str) -> Subject:
     prepare(["evaluate", str(run.path), "--episodes", "1"])
     prepare(["runs", "list", "--runs", str(root)])
     (run.path / ".lock").touch()
-    return Subject(name, run.path, folder / "attacked" / name / run.path.name, victim)
+    return Subject(name, run.path, folder / "attacked" / name / run.path.name, victim, below)
 
 
 def _make_repository(folder: Path) -> None:

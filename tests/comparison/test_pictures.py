@@ -106,6 +106,51 @@ def test_a_hostile_name_stays_text(tmp_path: Path) -> None:
     assert any(EVIL in group["label"] for group in data_of(text)["groups"])
 
 
+def test_no_two_groups_share_a_colour(tmp_path: Path) -> None:
+    # Defect 24: colours came again from the seventh group on.
+    paths = [write_run(tmp_path, f"run{n}", seed=n) for n in range(40)]
+    groups = data_of(page(compare(paths, by="run"), every_metric=False))["groups"]
+    assert len({group["colour"] for group in groups}) == 40
+    assert len({(group["colour"], group["dashes"]) for group in groups[:12]}) == 12
+
+
+def test_every_environment_has_its_own_axis_and_a_method_its_colour_on_all(tmp_path: Path) -> None:
+    # Defect 24: returns of 500 and of 5,000 lay on one axis.
+    paths = [
+        write_run(tmp_path, f"{environment}-{algorithm}", environment=environment, algorithm=algorithm)
+        for environment in ("CartPole-v1", "Ant-v5")
+        for algorithm in ("ppo", "sac")
+    ]
+    comparison = compare(paths, by="algorithm")
+    found = data_of(page(comparison, every_metric=False))
+    assert found["environments"] == ["CartPole-v1", "Ant-v5"]
+    colours = {(group["environment"], group["method_label"]): group["colour"] for group in found["groups"]}
+    assert len(colours) == 4
+    assert colours["CartPole-v1", "ppo"] == colours["Ant-v5", "ppo"] != colours["Ant-v5", "sac"]
+    texts = _texts(draw(comparison, "svg"))
+    assert {"eval/return_mean · CartPole-v1", "eval/return_mean · Ant-v5", "ppo", "sac"} <= texts
+
+
+def test_the_page_names_the_runs_and_has_the_curve_of_each(tmp_path: Path) -> None:
+    paths = two_setups(tmp_path)
+    found = data_of(page(compare(paths), every_metric=False))
+    assert [run["id"] for run in found["runs"]] == [path.name for path in paths]
+    assert [run["seed"] for run in found["runs"]] == [1, 2, 3, 1, 2, 3]
+    seeds = found["curves"]["eval/return_mean"][0]["seeds"]
+    assert [seed["id"] for seed in seeds] == [path.name for path in paths[:3]]
+    assert seeds[1] == {"id": paths[1].name, "x": [1000, 2000, 3000, 4000], "value": [27.5, 55, 82.5, 110]}
+    alone = data_of(page(compare(paths[:1]), every_metric=False))
+    assert alone["curves"]["eval/return_mean"][0]["seeds"] == [], "a group of one run is that run"
+
+
+def test_a_page_of_many_runs_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("etude.comparison.page._MOST_POINTS", 100)
+    steps = list(range(1, 201))
+    paths = [write_run(tmp_path, "a", seed=seed, returns=steps, steps=steps) for seed in (1, 2)]
+    (one, _) = data_of(page(compare(paths), every_metric=False))["curves"]["eval/return_mean"][0]["seeds"]
+    assert (len(one["x"]), one["x"][0], one["x"][-1], one["value"][-1]) == (50, 1, 200, 200)
+
+
 class _Scripts(HTMLParser):
     count = 0
 

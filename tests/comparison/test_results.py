@@ -11,6 +11,7 @@ import pytest
 from etude.comparison.notes import notes
 from etude.comparison.report import curve_rows, report, table_rows
 from etude.comparison.results import compare
+from etude.comparison.text import terminal
 from etude.errors import UserError
 from tests.comparison.synthetic import two_setups, write_run
 
@@ -183,3 +184,20 @@ def test_smoothing_is_only_done_when_asked(tmp_path: Path) -> None:
     plain, smooth = compare([path]), compare([path], smooth=0.5)
     assert plain.band(plain.groups[0], "eval/return_mean").value.tolist() == [0, 10, 0, 10]
     assert smooth.band(smooth.groups[0], "eval/return_mean").value == pytest.approx([0, 10 / 3, 20 / 3, 10])
+
+
+def test_the_best_loss_is_the_lowest(tmp_path: Path) -> None:
+    # Defect 24: BEST was the highest, of losses too.
+    metrics = {"train/critic_loss": [4.0, 1.0, 2.0, 3.0], "train/entropy": [1.0, 2.0, 1.5, 1.0]}
+    path = write_run(tmp_path, "a", metrics=metrics)
+    comparison = compare([path], metrics=["eval/return_mean", "train/critic_loss", "train/entropy"])
+    assert [(result.best, result.lowest_is_best) for result in comparison.results] == [(40.0, False), (1.0, True), (2.0, False)]
+    assert [result["best_is"] for result in report(comparison)["results"]] == ["max", "min", "max"]
+    text = terminal(comparison)
+    assert "train/critic_loss: the last value of each run; BEST: the lowest of any run at any time" in text
+    assert "eval/return_mean: the last value of each run; BEST: the highest of any run at any time" in text
+
+
+def test_what_a_run_monitors_says_which_is_best(tmp_path: Path) -> None:
+    path = write_run(tmp_path, "a", settings={"checkpoint.monitor": "eval/return_mean", "checkpoint.monitor_mode": "min"})
+    assert compare([path]).results[0].best == 10.0

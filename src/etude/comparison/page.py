@@ -10,16 +10,20 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from etude.comparison.curves import Band
+import numpy as np
+
+from etude.comparison.curves import POINTS, Band, Curve
+from etude.comparison.group_styles import styles
 from etude.comparison.notes import notes
-from etude.comparison.plot import PALETTE, caption
+from etude.comparison.plot import caption
 from etude.comparison.report import axis_title, report
 from etude.comparison.results import Comparison
 from etude.comparison.text import seeds, steps, wall_time
 
 _MACHINE = ("time/", "system/")
 _PARTS = ("page.html", "page.css", "page.js")
-_DASHES = ("", "8 3", "2 2", "8 3 2 3")
+_MOST_POINTS = 400_000
+"""Of the curves of single runs, all together: a page of ten megabytes is slow to open."""
 
 
 def page(comparison: Comparison, *, every_metric: bool) -> str:
@@ -44,26 +48,55 @@ def page(comparison: Comparison, *, every_metric: bool) -> str:
 
 def _data(comparison: Comparison) -> dict[str, Any]:
     found = report(comparison)
+    methods = list(dict.fromkeys(group.method for group in comparison.groups))
+    points = max(20, min(POINTS, _MOST_POINTS // (len(comparison.members) * len(comparison.metrics))))
     return {
         "axis": axis_title(comparison.axis),
         "caption": caption(comparison),
         "smooth": comparison.smooth,
         "metrics": comparison.metrics,
+        "environments": comparison.environments,
         "groups": [
             {
                 "letter": group.letter,
                 "label": group.label,
-                "colour": PALETTE[position % len(PALETTE)],
-                "dashes": _DASHES[position // len(PALETTE) % len(_DASHES)],
+                "method": methods.index(group.method),
+                "method_label": group.method_label,
+                "environment": group.environment,
+                "colour": look.colour,
+                "dashes": " ".join(f"{length:g}" for length in look.dashes),
                 "runs": len(group.members),
                 "seeds": seeds(group),
                 "steps": steps(group),
                 "time": wall_time(group),
             }
-            for position, group in enumerate(comparison.groups)
+            for group, look in zip(comparison.groups, styles(comparison.groups), strict=True)
+        ],
+        "runs": [
+            {
+                "group": group.letter,
+                "id": member.id,
+                "seed": member.facts.seed,
+                "status": member.facts.status,
+                "env_steps": member.facts.env_steps,
+            }
+            for group in comparison.groups
+            for member in group.members
         ],
         "curves": {
-            metric: [_curve(comparison.band(group, metric)) for group in comparison.groups] for metric in comparison.metrics
+            metric: [
+                {
+                    **_curve(comparison.band(group, metric)),
+                    # A group of one run is that run.
+                    "seeds": [
+                        {"id": member.id, **_seed(comparison.line(member, metric), points)}
+                        for member in group.members
+                        if len(group.members) > 1
+                    ],
+                }
+                for group in comparison.groups
+            ]
+            for metric in comparison.metrics
         },
         "results": found["results"],
         "improvements": found["improvements"],
@@ -76,6 +109,13 @@ def _curve(band: Band) -> dict[str, list[float | None]]:
     # Six digits are more than any screen shows; all sixteen would make the page three times as large.
     rows = {name: _short(getattr(band, name)) for name in ("x", "value", "low", "high")}
     return {**rows, "runs": [int(count) for count in band.runs]}
+
+
+def _seed(line: Curve, points: int) -> dict[str, list[float | None]]:
+    if len(line.x) > points:
+        x = np.linspace(line.x[0], line.x[-1], points)
+        line = Curve(x, np.interp(x, line.x, line.y))
+    return {"x": _short(line.x), "value": _short(line.y)}
 
 
 def _short(values: Iterable[float]) -> list[float | None]:

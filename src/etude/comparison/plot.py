@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from etude.comparison.curves import Band
+from etude.comparison.group_styles import styles
 from etude.comparison.report import axis_title
 from etude.comparison.results import Comparison
 from etude.errors import UserError
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS = ("png", "svg", "pdf")
-# Okabe and Ito's colours, told apart with any kind of colour vision; black and yellow, too strong and too pale, are left out.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-_DASHES: Sequence[Any] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
 _MOST_DIRECT_LABELS = 5
 _MOST_COLUMNS = 3
 _STYLE: dict[Any, Any] = {
@@ -50,25 +48,26 @@ _CAPTION: dict[str, Any] = {"fontsize": 8.5, "color": "#777777"}
 
 
 def draw(comparison: Comparison, format: str) -> bytes:
-    """Return the curves of every metric, one panel each, as a file of the given format."""
+    """Return the curves of every metric on every environment, one panel each, as a file of the given format."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError(f"a plot as {format} needs Matplotlib: pip install 'etude[plots]' (or write an .html page)") from None
-    metrics = comparison.metrics
-    columns = min(len(metrics), _MOST_COLUMNS)
-    rows = math.ceil(len(metrics) / columns)
+    shown = [(metric, environment) for metric in comparison.metrics for environment in comparison.environments]
+    columns = min(len(shown), _MOST_COLUMNS)
+    rows = math.ceil(len(shown) / columns)
     with matplotlib.rc_context(_STYLE):
         size = (7.2 if columns == 1 else 4.6 * columns, 4.2 if rows == 1 else 3.3 * rows)
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
-        direct = len(metrics) == 1 and 1 < len(comparison.groups) <= _MOST_DIRECT_LABELS
-        for panel, metric in zip(panels, metrics, strict=False):
-            _draw_panel(panel, comparison, metric, direct=direct)
-        for panel in panels[len(metrics) :]:
+        direct = len(shown) == 1 and 1 < len(comparison.groups) <= _MOST_DIRECT_LABELS
+        for panel, (metric, environment) in zip(panels, shown, strict=False):
+            _draw_panel(panel, comparison, metric, environment, direct=direct)
+        for panel in panels[len(shown) :]:
             panel.set_axis_off()
-        handles, labels = panels[0].get_legend_handles_labels()
+        known = {label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)}
+        labels, handles = list(known), list(known.values())
         if direct or len(handles) < 2:
             figure.supxlabel(caption(comparison), x=0.01, ha="left", **_CAPTION)
         else:
@@ -97,24 +96,20 @@ def caption(comparison: Comparison) -> str:
     return f"Line: {line} of {over}{band}{thin}{smooth}."
 
 
-def style(position: int) -> tuple[str, Any]:
-    """Return a group's colour and dashes; after all colours the next dashes begin."""
-    return PALETTE[position % len(PALETTE)], _DASHES[position // len(PALETTE) % len(_DASHES)]
-
-
-def _draw_panel(panel: Axes, comparison: Comparison, metric: str, *, direct: bool) -> None:
+def _draw_panel(panel: Axes, comparison: Comparison, metric: str, environment: str, *, direct: bool) -> None:
     from matplotlib.ticker import EngFormatter
 
     ends = []
-    for position, group in enumerate(comparison.groups):
+    for group, look in zip(comparison.groups, styles(comparison.groups), strict=True):
         band = comparison.band(group, metric)
-        if not len(band.x):
+        if group.environment != environment or not len(band.x):
             continue
-        colour, dashes = style(position)
-        _draw_band(panel, band, colour, dashes, len(group.members), group.label)
+        dashes = (0, tuple(0.6 * length for length in look.dashes)) if look.dashes else "-"
+        _draw_band(panel, band, look.colour, dashes, len(group.members), group.method_label)
         last = max(index for index, runs in enumerate(band.runs) if runs)
-        ends.append((band.x[last], band.value[last], group.label, colour))
-    panel.set_title(metric, loc="left", fontweight="bold")
+        ends.append((band.x[last], band.value[last], group.label, look.colour))
+    several = len(comparison.environments) > 1
+    panel.set_title(f"{metric} · {environment}" if several else metric, loc="left", fontweight="bold")
     panel.set_xlabel(axis_title(comparison.axis))
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     low, high = panel.get_ylim()

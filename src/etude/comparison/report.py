@@ -127,6 +127,7 @@ def _result(result: Result) -> dict[str, Any]:
         "min": summary.low if summary else None,
         "max": summary.high if summary else None,
         "best": result.best,
+        "best_is": "min" if result.lowest_is_best else "max",
         **_estimate("optimality_gap", summary.optimality_gap if summary else None),
         "not_finite": result.not_finite,
         "missing": list(result.missing),

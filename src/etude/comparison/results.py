@@ -13,6 +13,7 @@ import numpy as np
 
 from etude.comparison.config_diff import Difference, code_differences, config_differences, package_differences
 from etude.comparison.curves import AXES, Band, Curve, apart_or_together, combine, smoothed
+from etude.comparison.direction import lowest_is_best
 from etude.comparison.groups import Group, make_groups
 from etude.comparison.members import Member, read_member
 from etude.errors import UserError, did_you_mean
@@ -34,7 +35,8 @@ class Result:
     """By run id; a run that ended with NaN has it here and is not in the summary."""
     summary: Summary | None
     best: float | None
-    """The highest value of any run at any time."""
+    """The best value of any run at any time: the highest, or the lowest where `lowest_is_best`."""
+    lowest_is_best: bool = False
     missing: tuple[str, ...] = ()
     """Runs that never logged it."""
     threshold: float | None = None
@@ -76,6 +78,11 @@ class Comparison:
     _bands: dict[tuple[str, str], Band] = field(default_factory=dict, repr=False, compare=False)
 
     @property
+    def environments(self) -> list[str]:
+        """Every environment, in the order of the groups: their values have different scales."""
+        return list(dict.fromkeys(group.environment for group in self.groups))
+
+    @property
     def members(self) -> list[Member]:
         """Every run, group by group."""
         return [member for group in self.groups for member in group.members]
@@ -93,10 +100,14 @@ class Comparison:
         """Return a group's curve of a metric with its interval."""
         known = self._bands.get((group.letter, metric))
         if known is None:
-            width = self.smooth * self._length(metric) if self.smooth else 0.0
-            lines = [[smoothed(m.curve(metric, self.axis).finite, width) for m in part] for part in group.strata()]
+            lines = [[self.line(member, metric) for member in part] for part in group.strata()]
             known = self._bands[group.letter, metric] = combine(lines, AGGREGATES[self.aggregate])
         return known
+
+    def line(self, member: Member, metric: str) -> Curve:
+        """Return a single run's curve of a metric."""
+        width = self.smooth * self._length(metric) if self.smooth else 0.0
+        return smoothed(member.curve(metric, self.axis).finite, width)
 
     def _length(self, metric: str) -> float:
         """Return how far the axis of a metric reaches."""
@@ -180,14 +191,17 @@ def _result(group: Group, metric: str, axis: str, limit: float | None) -> Result
     values = {member.id: float(line.y[-1]) for part in lines for member, line in part if len(line.y)}
     strata = [np.array([line.y[-1] for _, line in part if len(line.y) and math.isfinite(line.y[-1])]) for part in lines]
     strata = apart_or_together([scores for scores in strata if len(scores)])
-    seen = [line.finite.y.max() for part in lines for _, line in part if len(line.finite.y)]
+    lowest = lowest_is_best(metric, group.members)
+    best = min if lowest else max
+    seen = [float(best(line.finite.y)) for part in lines for _, line in part if len(line.finite.y)]
     threshold = _threshold(group, metric)
     return Result(
         group,
         metric,
         values=values,
         summary=summarise(strata, threshold=threshold) if strata else None,
-        best=float(max(seen)) if seen else None,
+        best=best(seen, default=None),
+        lowest_is_best=lowest,
         missing=tuple(member.id for member in group.members if member.id not in values),
         threshold=threshold,
     )

@@ -85,11 +85,12 @@ def _metric(comparison: Comparison, metric: str) -> str:
     with_gap = any(result.summary and result.summary.optimality_gap for result in results)
     heading = ("", "N", "MEAN", "95% CI", "IQM", "95% CI", "STD", "MIN", "MAX", "BEST", *(["GAP"] if with_gap else []))
     rows = [heading, *(_metric_row(result, with_gap) for result in results)]
+    best = "lowest" if any(result.lowest_is_best for result in results) else "highest"
     if comparison.limit is None:
-        when = "the last value of each run; BEST: the highest of any run at any time"
+        when = f"the last value of each run; BEST: the {best} of any run at any time"
     else:
         until = f"{comparison.limit:,.0f} {AXES[comparison.axis]}"
-        when = f"the last value of each run up to {until}; BEST: the highest of any run until then"
+        when = f"the last value of each run up to {until}; BEST: the {best} of any run until then"
     solved = sorted({result.threshold for result in results if result.threshold is not None})
     gap = f"; GAP: how far below {', '.join(map(number, solved))} on average" if with_gap else ""
     return f"{metric}: {when}{gap}\n{aligned(rows, right=(1, 2, 4, 6, 7, 8, 9, 10))}"

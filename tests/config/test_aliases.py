@@ -13,7 +13,7 @@ from etude.config.layers import has
 from etude.config.registry import algorithms
 from etude.config.schema import Config
 from etude.config.validate import field_types, options_schema
-from etude.errors import ConfigError
+from etude.errors import ConfigError, UserError
 from etude.workflows.random_policy import RandomPolicy
 from tests.config.conftest import Complaints, Write
 
@@ -79,6 +79,28 @@ def test_universe_domain_task_name_an_environment() -> None:
         {"environment": {"universe": "gym", "domain": "HalfCheetah", "task": "v5"}},
     ):
         assert normalize(layer)[0] == {"environment": {"id": "HalfCheetah-v5"}}
+
+
+# Defect 34: the universe was dropped, and cheetah-run is no id.
+def test_a_universe_says_how_the_id_is_made() -> None:
+    for layer in (
+        {"universe": "dm_control", "domain": "cheetah", "task": "run"},
+        {"environment": {"universe": "dmc", "domain": "cheetah", "task": "run"}},
+    ):
+        assert normalize(layer)[0] == {"environment": {"id": "dmc/cheetah-run"}}
+    with pytest.raises(UserError, match=r"^universe dm_contrl: no such universe; did you mean 'dm_control'\?"):
+        normalize({"universe": "dm_contrl", "domain": "cheetah", "task": "run"})
+    with pytest.raises(UserError, match=r"^task: is missing; for example universe dm_control domain cheetah task run$"):
+        normalize({"universe": "dm_control", "domain": "cheetah"})
+
+
+# Defect 34: a replay buffer's size was an unknown key.
+def test_the_size_of_a_single_replay_buffer_is_its_capacity() -> None:
+    assert normalize({"buffer": {"type": "replay", "size": 500}})[0] == {
+        "buffers": {"replay": {"type": "replay", "capacity": 500}}
+    }
+    with pytest.raises(ConfigError, match=r"buffer\.size: is another word for buffer\.capacity"):
+        normalize({"buffer": {"type": "replay", "size": 500, "capacity": 400}})
 
 
 def test_switches_become_words() -> None:
@@ -152,7 +174,7 @@ def test_switches_for_pictures_are_wrappers_and_of_atari_arguments() -> None:
     wrappers = [{"id": "crop", "bottom": 12}, "grayscale", {"id": "resize", "size": True}, {"id": "stack", "count": 4}]
     assert data["environment"]["wrappers"] == wrappers
     assert "grayscale_obs, resize_obs, frame_stack → environment.wrappers" in notes
-    data, _ = normalize({"env_id": "ALE/Pong-v5", "obs_type": "rgb", **switches})
+    data, _ = normalize({"env_id": "ALE/Pong-v5", "obs_type": "rgb", **switches}, family="atari")
     assert data["environment"]["kwargs"] == {"obs_type": "rgb", "grayscale": True, "size": 84, "stack": 4}
     assert normalize({"frame_stack": 1, "grayscale_obs": False})[0] == {"environment": {"wrappers": []}}
 

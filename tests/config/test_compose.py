@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -367,3 +368,41 @@ def test_the_keys_of_an_environments_own_arguments_are_left_alone(write: Write) 
     file = write("k.yaml", "environment:\n  kwargs: {class_name: X, config: {lr: 1}, _target_: y, lr_schedule: cosine}")
     kwargs = compose("CartPole-v1:ppo", file=file).config.environment.kwargs
     assert kwargs == {"class_name": "X", "config": {"lr": 1}, "_target_": "y", "lr_schedule": "cosine"}
+
+
+# Defect 33: only the type is changed; what the preset says of another network's layers is not meant for this one.
+@pytest.mark.parametrize("layer", ["words", "file"])
+def test_a_network_of_another_type_begins_with_its_own_defaults(write: Write, layer: str) -> None:
+    tuned = compose("CartPole-v1:sac").config
+    assert tuned.network["actor"].hidden_dims == (64, 64)
+    if layer == "words":
+        made = compose("CartPole-v1:sac", words=["network.actor.type=cnn"])
+    else:
+        made = compose("CartPole-v1:sac", file=write("mine.yaml", "network: {actor: {type: cnn}}"))
+    assert made.config.network["actor"].hidden_dims == (512,)
+    assert made.config.network["critic"].hidden_dims == (64, 64)
+    assert "hidden_dims" not in made.asked["network"]["actor"]
+    assert made.origin("network.actor.hidden_dims") == "default"
+    assert made.origin("network.critic.hidden_dims") == "environment preset CartPole-v1:sac"
+
+
+# Defect 33: a variant with a name of the user's own lay over the algorithm's bare defaults.
+def test_a_variant_in_a_file_lies_over_the_tuned_preset_of_its_algorithm(write: Write) -> None:
+    text = """
+        environment: {id: CartPole-v1}
+        algorithm: {name: ppo}
+        careful:
+          algorithm: {clip_range: 0.1}
+    """
+    tuned, mine = compose("CartPole-v1:ppo").config, compose("CartPole-v1:careful", file=write("mine.yaml", text)).config
+    assert mine.algorithm.clip_range == Schedule.constant(0.1)
+    assert replace(mine.algorithm, clip_range=tuned.algorithm.clip_range) == tuned.algorithm
+    assert mine.environment == tuned.environment
+
+
+# Defect 34: with the environment named on the command line alone, Atari's own stack of frames was stacked again.
+@pytest.mark.parametrize("environment", ["ALE/Boxing-v5", "BoxingNoFrameskip-v4"])
+def test_switches_for_pictures_are_ataris_arguments_wherever_its_id_is_written(write: Write, environment: str) -> None:
+    config = compose(f"{environment}:ppo", file=write("mine.yaml", "frame_stack: 2\ngrayscale_obs: true")).config
+    assert config.environment.kwargs == {"grayscale": True, "stack": 2}
+    assert [wrapper.id for wrapper in config.environment.wrappers] == ["reward_clip"]

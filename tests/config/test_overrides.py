@@ -83,3 +83,8 @@ def test_what_was_asked_is_recorded() -> None:
     composition = compose("CartPole-v1:ppo", words=["experiment.seed=123"])
     assert composition.config.experiment.seed == 123
     assert composition.asked["experiment"] == {"seed": 123}
+
+
+# Defect 34: several devices, one for each process, are one text.
+def test_several_devices_are_one_setting() -> None:
+    assert parse(["experiment.device=cuda:0,cuda:1"]).values == {"experiment": {"device": "cuda:0,cuda:1"}}

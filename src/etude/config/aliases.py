@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from etude.config.layers import has, overlay, put, take
-from etude.config.registry import REGISTRIES
+from etude.config.registry import REGISTRIES, buffers
+from etude.config.universe import environment_id
 from etude.errors import ConfigError
 
 # Dotted path as others write it → ours. Paths without a dot are keys of flat, single-level files.
@@ -102,10 +103,11 @@ _PHASE_KEYS = {
 _FOREIGN = ("kwargs", "env_kwargs", "extra")
 
 
-def normalize(layer: Mapping[str, Any], own: Collection[str] = ()) -> tuple[dict[str, Any], list[str]]:
+def normalize(layer: Mapping[str, Any], own: Collection[str] = (), family: str = "") -> tuple[dict[str, Any], list[str]]:
     """Return `layer` in our own spelling, and one line `theirs → ours` for each key that was renamed.
 
-    `own` names the settings that the chosen algorithm declares itself: those words keep their meaning.
+    `own` names the settings that the chosen algorithm declares itself: those words keep their meaning. `family` is that of the
+    chosen environment, which some words depend on.
     """
     notes: list[str] = []
     data = _class_dictionaries(layer, "", notes)
@@ -127,7 +129,7 @@ def normalize(layer: Mapping[str, Any], own: Collection[str] = ()) -> tuple[dict
         if has(data, path):
             value = take(data, path)
             put(data, path, words[value] if isinstance(value, bool) else value)
-    _picture_switches(data, notes)
+    _picture_switches(data, notes, family)
     _single_buffer(data, notes)
     _shared_network(data, notes)
     _adapter_name(data, notes)
@@ -221,14 +223,15 @@ def _early_stop(data: dict[str, Any], notes: list[str]) -> None:
 
 
 def _universe_domain_task(data: dict[str, Any], notes: list[str]) -> None:
-    section = data if "domain" in data else data.get("environment", {})
-    if isinstance(section, dict) and "domain" in section and "task" in section:
-        section.pop("universe", None)
-        _put(data, "environment.id", f"{section.pop('domain')}-{section.pop('task')}")
+    section = data if "domain" in data or "universe" in data else data.get("environment", {})
+    if isinstance(section, dict) and ("domain" in section or "universe" in section):
+        parts = [section.pop(key, None) for key in ("universe", "domain", "task")]
+        universe, domain, task = (None if part is None else str(part) for part in parts)
+        _put(data, "environment.id", environment_id(universe, domain, task, mark=""))
         notes.append("universe, domain, task → environment.id")
 
 
-def _picture_switches(data: dict[str, Any], notes: list[str]) -> None:
+def _picture_switches(data: dict[str, Any], notes: list[str], family: str) -> None:
     """`grayscale_obs`, `resize_obs` and `frame_stack`: arguments of Atari's games, wrappers of any other task."""
     if "obs_type" in data:
         _put(data, "environment.kwargs.obs_type", data.pop("obs_type"))
@@ -236,8 +239,7 @@ def _picture_switches(data: dict[str, Any], notes: list[str]) -> None:
     values = {key: data.pop(key) for key in ("grayscale_obs", "resize_obs", "frame_stack") if key in data}
     if not values:
         return
-    environment = data.get("environment")
-    if isinstance(environment, Mapping) and str(environment.get("id", "")).startswith("ALE/"):
+    if family == "atari":
         size = values.get("resize_obs")
         arguments = {
             "grayscale": values.get("grayscale_obs"),
@@ -254,6 +256,7 @@ def _picture_switches(data: dict[str, Any], notes: list[str]) -> None:
         wanted.append({"id": "resize", "size": values["resize_obs"]})
     if (values.get("frame_stack") or 1) != 1:
         wanted.append({"id": "stack", "count": values["frame_stack"]})
+    environment = data.get("environment")
     before = environment.get("wrappers") if isinstance(environment, Mapping) else None
     _put(data, "environment.wrappers", [*(before or []), *wanted])
     notes.append(f"{', '.join(values)} → environment.wrappers")
@@ -279,6 +282,10 @@ def _single_buffer(data: dict[str, Any], notes: list[str]) -> None:
             notes.append("buffer.{type: trajectory, size} → algorithm.rollout_steps (with environment.num_envs)")
         if rest == {"type": "rollout"}:
             return
+    elif "size" in rest and rest.get("type", "replay") in buffers.builtin_names():
+        if "capacity" in rest:
+            raise ConfigError("buffer.size: is another word for buffer.capacity, which is set too; keep one")
+        rest["capacity"] = rest.pop("size")
     below = data.get("buffers")
     data["buffers"] = overlay({name: rest}, below if isinstance(below, Mapping) else {})
     notes.append(f"buffer → buffers.{name}")

@@ -26,6 +26,7 @@ from etude.config.environment_presets import (
     SECTIONS,
     Preset,
     environment_preset,
+    family_name,
     family_preset_of,
     preset_of,
     variants,
@@ -124,7 +125,7 @@ def _compose(
     workflow = algorithms.resolve(algorithm, allow_imports=allow_imports)
     presets = [*family.layers(family.block(variant, algorithm)), *own_layers]
     origins = ("earlier run", _origin(file, asked.choices), COMMAND_LINE)
-    layers, notes = _in_our_words(presets, list(zip(origins, theirs, strict=True)), workflow)
+    layers, notes = _in_our_words(presets, list(zip(origins, theirs, strict=True)), workflow, family_name(environment))
     if spec is not None:
         layers.append(Layer(COMMAND_LINE, {"environment": {"id": environment}, "algorithm": {"name": algorithm}}))
     defaults = _defaults(workflow, algorithm)
@@ -167,13 +168,16 @@ def _origin(file: Path | None, choices: Sequence[overrides.Choice]) -> str:
 
 
 def _in_our_words(
-    presets: Sequence[tuple[str, Mapping[str, Any]]], theirs: Sequence[tuple[str, Mapping[str, Any]]], workflow: Any
+    presets: Sequence[tuple[str, Mapping[str, Any]]],
+    theirs: Sequence[tuple[str, Mapping[str, Any]]],
+    workflow: Any,
+    family: str,
 ) -> tuple[list[Layer], list[str]]:
     """Every layer in our own spelling, and what was translated in those above the presets."""
     own = field_types(schema) if (schema := options_schema(workflow)) is not None else {}
     ours, notes = [], []
     for index, (origin, values) in enumerate([*presets, *theirs]):
-        normalized, renamed = aliases.normalize(values, own)
+        normalized, renamed = aliases.normalize(values, own, family)
         # A section with nothing below it (all of its lines commented out, say) asks for nothing.
         kept = {key: value for key, value in normalized.items() if value is not None or key not in SECTIONS}
         ours.append(Layer(origin, kept))

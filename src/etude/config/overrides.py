@@ -14,6 +14,9 @@ from etude.errors import ConfigError
 # Groups that a `+group=name` or `group=name` word can choose a preset file from.
 GROUPS = ("experiment", "algorithm", "environment", "network", "buffer", "robot")
 
+# Settings that are one text with commas in it, where the grammar would see several runs.
+_LISTS_AS_TEXT = ("experiment.device",)
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -57,6 +60,9 @@ def parse(words: Sequence[str]) -> Overrides:
         key = override.key_or_group
         if not key:
             raise ConfigError(f"{word}: can't be read; write it as key=value")
+        if override.is_sweep_override() and key in _LISTS_AS_TEXT:
+            put(values, key, word.partition("=")[2])
+            continue
         if override.is_sweep_override():
             raise ConfigError(f"{word}: several values in one run; a list is written {key}=[1,2]")
         if override.is_delete():

@@ -13,15 +13,15 @@ _EXAMPLES = {
 }
 
 
-def environment_id(universe: str | None, domain: str | None, task: str | None) -> str:
-    """Return the id that these name; gym is the universe where none is said."""
+def environment_id(universe: str | None, domain: str | None, task: str | None, *, mark: str = "--") -> str:
+    """Return the id that these name, gym where no universe is said; `mark` stands before each word in what is complained of."""
     name = _OTHER_NAMES.get(universe or "gym", universe or "gym")
     if name not in _FORMS:
         known = ", ".join(_FORMS)
-        raise UserError(f"--universe {universe}: no such universe{did_you_mean(name, _FORMS)} (there are: {known})")
-    missing = [flag for flag, value in (("--domain", domain), ("--task", task)) if not value]
+        raise UserError(f"{mark}universe {universe}: no such universe{did_you_mean(name, _FORMS)} (there are: {known})")
+    missing = [f"{mark}{part}" for part, value in (("domain", domain), ("task", task)) if not value]
     if missing:
-        raise UserError(f"{' and '.join(missing)}: is missing; for example {_EXAMPLES[name]}")
+        raise UserError(f"{' and '.join(missing)}: is missing; for example {_EXAMPLES[name].replace('--', mark)}")
     return _FORMS[name].format(domain=domain, task=task)
 
 

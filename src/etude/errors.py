@@ -38,6 +38,11 @@ class ConfigError(UserError):
 class EnvironmentFailureError(EtudeError):
     """An environment broke amid a step; the run is as it was last saved."""
 
+    def __init__(self, message: str, *, details: str = "") -> None:
+        super().__init__(message)
+        self.details = details
+        """The traceback, for run.log: the message says what a user needs."""
+
 
 class NonFiniteError(EtudeError):
     """The weights are NaN or infinite: nothing learned from here on means anything."""

@@ -126,7 +126,9 @@ class Training:
                 done = orchestrator.scheduler.is_finished
                 status = "finished" if done else "interrupted" if orchestrator.was_interrupted else "stopped"
             except EnvironmentFailureError as error:
-                raise EnvironmentFailureError(f"{error}\n{goes_on(run)}") from error
+                orchestrator.stop_reason = orchestrator.stop_reason or str(error)
+                told = f"{error}; run.log has the traceback" if error.details else str(error)
+                raise EnvironmentFailureError(f"{told}\n{goes_on(run)}", details=error.details) from error
             except torch.OutOfMemoryError as error:
                 raise EtudeError(
                     f"{out_of_memory(error)}; `{command('resume', run.path)}` goes on from the last save"
@@ -138,7 +140,8 @@ class Training:
                 orchestrator.stop_reason = orchestrator.stop_reason or f"{type(error).__name__}: {error}"
                 raise
             finally:
-                orchestrator.close()
+                with alerts.about("environment", "the run itself is not touched by it"):
+                    orchestrator.close()
                 with alerts.about("summary.json", "metrics.jsonl and the checkpoints have it all"):
                     run.write_summary(run_facts.summary(config, orchestrator, status))
                 with alerts.about("metrics.csv", "metrics.jsonl has the same rows"):

@@ -13,7 +13,7 @@ import pytest
 from etude.config.schema import EnvironmentConfig
 from etude.environments.families import family_of
 from etude.environments.make import make_environment
-from etude.errors import EtudeError, UserError
+from etude.errors import EnvironmentFailureError, EtudeError, UserError
 
 
 def refused(name: str, **options: Any) -> EtudeError:
@@ -104,12 +104,12 @@ def test_a_wrong_argument_is_one_line_with_its_value(name: str, kwargs: dict[str
     assert "was raised from" not in str(problem)
 
 
-def test_a_fault_of_the_environment_itself_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_environment_itself_is_shown_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Any:
         raise ValueError("a bug in the environment")
 
     monkeypatch.setitem(gymnasium.registry, "Broken-v0", gymnasium.envs.registration.EnvSpec("Broken-v0", broken))
-    with pytest.raises(ValueError, match="a bug in the environment"):
+    with pytest.raises(EnvironmentFailureError, match=r"ValueError: a bug in the environment.* \(.*test_make\.py:\d+\)"):
         make_environment(EnvironmentConfig(id="Broken-v0"))
 
 
@@ -150,7 +150,7 @@ def test_a_module_that_is_not_there_is_one_line() -> None:
 
 def test_a_module_that_needs_another_one_says_which(module: str, tmp_path: Path) -> None:
     (tmp_path / "needs_another.py").write_text("import a_package_nobody_has\n")
-    with pytest.raises(ModuleNotFoundError, match="a_package_nobody_has"):
+    with pytest.raises(EnvironmentFailureError, match=r"No module named 'a_package_nobody_has' \(needs_another\.py:1\)"):
         make_environment(EnvironmentConfig(id="needs_another:Thing-v0"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,7 +43,12 @@ def fail(vector: WorkerVector, steps: int = 30) -> str:
         vector.step(moves_for(vector, 1)[0])
     with pytest.raises(EtudeError, match="closed"):
         vector.state_dict()
+    vector.__dict__["failed_with"] = failure.value
     return str(failure.value)
+
+
+def details(vector: WorkerVector) -> str:
+    return vector.__dict__["failed_with"].details
 
 
 def faulty(fault: str, at_step: int = 17) -> Any:
@@ -60,8 +66,10 @@ def test_an_environment_that_raises_is_named_with_its_traceback(opened: Any) -> 
     vector = opened(faulty("raise"), num_envs=3)  # worker 0 has copy 0 alone, worker 1 has 1 and 2
     said = fail(vector)
     assert said.startswith("worker 1 (copies 1 to 2, process ")
-    assert "raised in copy 2: ZeroDivisionError: the ground is gone" in said.splitlines()[0]
-    assert 'raise ZeroDivisionError("the ground is gone")' in said, "the line of the environment's own code"
+    assert ": copy 2 of the environment raised in step: ZeroDivisionError: the ground is gone (" in said
+    assert re.search(r"worker_doubles\.py:\d+\)$", said), "the line of the environment's own code"
+    assert "\n" not in said
+    assert 'raise ZeroDivisionError("the ground is gone")' in details(vector), "for run.log"
 
 
 def test_a_process_that_exits_is_named_with_its_code(opened: Any) -> None:
@@ -113,7 +121,7 @@ def test_a_worker_that_hangs_is_given_up_and_says_where(opened: Any) -> None:
 
 
 def test_an_environment_that_cannot_be_made_is_named(opened: Any) -> None:
-    with pytest.raises(WorkerError, match=r"worker 0 .* raised in copy 1: KeyError: 'no such map'"):
+    with pytest.raises(WorkerError, match=r"worker 0 .*: copy 1 .* raised in making it: KeyError: 'no such map'"):
         opened(faulty("build"), num_envs=2, workers=1)
 
 

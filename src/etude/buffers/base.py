@@ -15,6 +15,7 @@ from gymnasium import spaces
 from torch import Generator, Tensor
 
 from etude.buffers.columns import leaves, map_columns
+from etude.buffers.given import given_non_finite
 from etude.errors import EtudeError
 
 if TYPE_CHECKING:
@@ -105,6 +106,10 @@ class Buffer(ABC):
     def write_back(self, index: Tensor, generation: Tensor, **columns: Tensor) -> None:
         """Change columns of sampled rows (priorities, latents); rows overwritten since are left alone."""
         raise NotImplementedError(f"a {type(self).__name__} has no columns to write back")
+
+    def given_non_finite(self) -> str | None:
+        """Return what the environment gave that is NaN or infinite, in words, if any such number is held."""
+        return given_non_finite(self.columns)
 
     @property
     def nbytes(self) -> int:

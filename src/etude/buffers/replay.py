@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from etude.buffers.base import Batch, Buffer, bytes_of_space, bytes_per_transition, free_memory, in_bytes, say
 from etude.buffers.columns import leaves, map_columns, take
 from etude.buffers.frame_stacks import FrameStacks
+from etude.buffers.given import given_non_finite
 from etude.buffers.n_step import LookAhead
 from etude.buffers.ring import Ring
 from etude.buffers.ring_state import RingState
@@ -166,6 +167,10 @@ class ReplayBuffer(Buffer):
         """Where they are copied as they come."""
         on_host = self.ring.device.type == "cpu" and bool(self.ring.columns)
         return on_host and self._stacks is None and type(self).add is ReplayBuffer.add
+
+    def given_non_finite(self) -> str | None:
+        """Return what the environment gave that is NaN or infinite, the oldest first."""
+        return given_non_finite(self.columns, self.ring.begin % self.ring.rows)
 
     def bind(self, environment: Any) -> None:
         """Look how much memory the task's transitions will take, so that what does not fit is known before the run begins."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import gymnasium
@@ -14,11 +15,13 @@ from torch import Tensor
 
 from etude.compute.random_streams import derive_seed
 from etude.environments import snapshot
+from etude.environments.failures import NOT_THEIRS, check_observation, failure, refuse_none
 from etude.environments.goals import goal_functions
 from etude.environments.replay import EpisodeLog, is_replayable, renew_world
 from etude.environments.spaces import action_spec, first_value, observation_specs, to_gymnasium
 from etude.environments.step_buffers import StepBuffers
 from etude.environments.vector import RAW_REWARD, Observation, Step, VectorEnvironment
+from etude.errors import EnvironmentFailureError
 
 
 class GymnasiumVector(VectorEnvironment):
@@ -26,14 +29,18 @@ class GymnasiumVector(VectorEnvironment):
 
     device = torch.device("cpu")
 
-    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> None:
+    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, *, first_copy: int = 0) -> None:
         self.num_envs = num_envs
+        self._first_copy = first_copy  # how the first one is called where these are some of many
         self.copy_at_work: int | None = None
         """The copy that is being reset, stepped or restored, for whoever reports its failure."""
         self.on_end: Callable[[int], None] | None = None
         """Called with a copy whose episode has ended, before the next one begins: the last chance to look at it."""
-        self._envs = [_with_own_spaces(make()) for _ in range(num_envs)]
-        first = self._envs[0]
+        self._envs: list[gymnasium.Env[Any, Any]] = []
+        for self.copy_at_work in range(num_envs):
+            with self._failures_told("making it"):
+                self._envs.append(_with_own_spaces(make()))
+        self.copy_at_work, first = None, self._envs[0]
         self.single_observation_space = first.observation_space
         self.single_action_space = first.action_space
         self.return_threshold = first.spec.reward_threshold if first.spec else None
@@ -48,6 +55,8 @@ class GymnasiumVector(VectorEnvironment):
         self.buffers = [StepBuffers(num_envs, self._specs) for _ in range(2)]
         self._turn = 0
         self._is_dict = "" not in self._specs
+        self._shapes = {name: spec.shape for name, spec in self._specs.items()}
+        self._shape = self._shapes.get("")
         self._logs = [EpisodeLog(env) for env in self._envs] if is_replayable(first) else []
 
     @property
@@ -61,7 +70,7 @@ class GymnasiumVector(VectorEnvironment):
         for index, seed in zip(range(self.num_envs), seeds, strict=True):
             self.copy_at_work = index
             _seed_spaces(self._envs[index], seed)
-            self._write(buffers.arrays, index, self._begin(index, seed))
+            self._begin(index, buffers.arrays, seed)
         self.copy_at_work = None
         if self._is_plain():
             self.snapshot, self._logs = "exact", []
@@ -74,35 +83,46 @@ class GymnasiumVector(VectorEnvironment):
         buffers = self._next_buffers()
         arrays, logs = buffers.arrays, self._logs
         actions = to_gymnasium(action, self.single_action_space, self._offset)
-        for index, (env, one) in enumerate(zip(self._envs, actions, strict=True)):
-            self.copy_at_work = index
-            if logs:
-                logs[index].act(one)
-            observation, reward, terminated, truncated, info = env.step(one)
-            if terminated or truncated:
-                self._write(buffers.finals, index, observation)
-                if self.on_end is not None:
-                    self.on_end(index)
-                observation = self._begin(index)
-            elif logs:
-                logs[index].observe(observation)
-            self._write(arrays, index, observation)
-            buffers.reward[index] = reward
-            if self.has_raw_reward:
-                buffers.raw_reward[index] = info.get(RAW_REWARD, reward)
-            buffers.terminated[index] = terminated
-            buffers.truncated[index] = truncated
+        try:
+            for index, (env, one) in enumerate(zip(self._envs, actions, strict=True)):
+                self.copy_at_work = index
+                if logs:
+                    logs[index].act(one)
+                observation, reward, terminated, truncated, info = env.step(one)
+                if reward is None or terminated is None or truncated is None:
+                    refuse_none(reward=reward, terminated=terminated, truncated=truncated)
+                if terminated or truncated:
+                    self._write(buffers.finals, index, observation)
+                    if self.on_end is not None:
+                        self.on_end(index)
+                    self._begin(index, arrays)
+                else:
+                    if logs:
+                        logs[index].observe(observation)
+                    self._write(arrays, index, observation)
+                buffers.reward[index] = reward
+                if self.has_raw_reward:
+                    buffers.raw_reward[index] = info.get(RAW_REWARD, reward)
+                buffers.terminated[index] = terminated
+                buffers.truncated[index] = truncated
+        except NOT_THEIRS:
+            raise
+        except BaseException as error:
+            raise self._failure(error, "step") from error
         self.copy_at_work = None
         return buffers.as_step(complete_finals(buffers), with_raw_reward=self.has_raw_reward)
 
     def render(self) -> Any:
         """Return a picture of the first copy."""
-        return self._envs[0].render()
+        with self._failures_told("render"):
+            return self._envs[0].render()
 
     def close(self) -> None:
-        """Close every copy."""
-        for env in self._envs:
-            env.close()
+        """Close every copy, also where one fails to."""
+        with ExitStack() as stack:
+            for index, env in enumerate(self._envs):
+                stack.enter_context(self._failures_told("close", index))
+                stack.callback(env.close)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of every copy, or nothing where it can't be known."""
@@ -124,15 +144,16 @@ class GymnasiumVector(VectorEnvironment):
         self.copy_at_work = index
         if kind == "replay":
             self._logs = self._logs or [EpisodeLog(env) for env in self._envs]
-            self._logs[index].load_state_dict(saved)
+            with self._failures_told("replaying its episode"):
+                self._logs[index].load_state_dict(saved)
             self.snapshot = "replay"
         else:
             snapshot.restore(self._envs[index], saved)
             self.snapshot, self._logs = "exact", []
         self.copy_at_work = None
 
-    def _begin(self, index: int, seed: int | None = None) -> Any:
-        """Begin the next episode of a copy and return its first observation."""
+    def _begin(self, index: int, arrays: dict[str, np.ndarray], seed: int | None = None) -> None:
+        """Begin the next episode of a copy and write its first observation."""
         env = self._envs[index]
         renew_world(env)
         if self._logs:
@@ -140,10 +161,15 @@ class GymnasiumVector(VectorEnvironment):
                 self._logs[index].begin(seed)
             except snapshot.NotPlainError:  # a wrapper has grown something that is not plain
                 self.snapshot, self._logs = "restart", []
-        observation, _ = env.reset(seed=seed)
+        try:
+            observation, _ = env.reset(seed=seed)
+            self._write(arrays, index, observation)
+        except NOT_THEIRS:
+            raise
+        except BaseException as error:
+            raise self._failure(error, "reset") from error
         if self._logs:
             self._logs[index].observe(observation)
-        return observation
 
     def _next_buffers(self) -> StepBuffers:
         self._turn ^= 1
@@ -151,10 +177,30 @@ class GymnasiumVector(VectorEnvironment):
 
     def _write(self, arrays: dict[str, np.ndarray], index: int, observation: Any) -> None:
         if not self._is_dict:
+            if observation.__class__ is not np.ndarray or observation.shape != self._shape:
+                check_observation(observation, self._shapes[""])
             arrays[""][index] = observation
             return
         for name, array in arrays.items():
-            array[index] = observation[name] if isinstance(observation, dict) else observation[int(name)]
+            part = observation[name] if isinstance(observation, dict) else observation[int(name)]
+            if part.__class__ is not np.ndarray or part.shape != self._shapes[name]:
+                check_observation(part, self._shapes[name], name)
+            array[index] = part
+
+    @contextmanager
+    def _failures_told(self, doing: str, index: int | None = None) -> Iterator[None]:
+        try:
+            yield
+        except NOT_THEIRS:
+            raise
+        except BaseException as error:
+            raise self._failure(error, doing, index) from error
+
+    def _failure(self, error: BaseException, doing: str, index: int | None = None) -> EnvironmentFailureError:
+        index = self.copy_at_work if index is None else index
+        known = index is not None and index < len(self._envs)
+        method = getattr(self._envs[index].unwrapped, doing, None) if known else None  # type: ignore[index] # known
+        return failure(error, copy=None if index is None else self._first_copy + index, doing=doing, method=method)
 
     def _is_plain(self) -> bool:
         try:

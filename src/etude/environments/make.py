@@ -128,7 +128,7 @@ def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.E
     except (error.Error, ImportError) as problem:
         raise UserError(f"environment '{config.id}': {first_line(problem)}") from None
     except (TypeError, ValueError, KeyError, AssertionError) as problem:
-        # With arguments it is most likely one of them; without any it is a fault of the environment, to be shown whole.
+        # With arguments it is most likely one of them; without any it is a fault of the environment.
         if not config.kwargs:
             raise
         raise UserError(f"environment.kwargs={config.kwargs}: {config.id} {complaint(problem)}") from problem

@@ -15,7 +15,6 @@ import socket
 import struct
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import gymnasium
 import numpy as np
 import torch
 
+from etude.environments.failures import failure
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.spaces import action_spec, observation_specs
 from etude.environments.step_buffers import StepBuffers, _as_observation
@@ -130,7 +130,6 @@ class _Service:
     def __init__(self, link: socket.socket, memory: int) -> None:
         self._link, self._memory = link, memory
         self._copies = range(0)
-        self._made = 0
         self._vector: Any = None
         self._action: Any = None
 
@@ -151,11 +150,8 @@ class _Service:
             if self._vector is not None:
                 self._vector.close()
         except BaseException as error:
-            at_work = self._made if self._vector is None else self._vector.copy_at_work
-            copy = None if at_work is None or at_work >= len(self._copies) else self._copies[at_work]
-            known = error if isinstance(error, EtudeError) and type(error).__module__.startswith("etude.") else None
-            summary = "".join(traceback.format_exception_only(error)).strip()
-            self._link.sendall(packed(Raised(known, summary, copy, "".join(traceback.format_exception(error)).strip())))
+            ours = isinstance(error, EtudeError) and type(error).__module__.startswith("etude.")
+            self._link.sendall(packed(Raised(error if ours else failure(error, copy=None, doing="its worker"))))
             raise
 
     def build(self, make: bytes, registrations: dict[str, bytes], surroundings: Any, copies: range) -> tuple[Any, ...]:
@@ -167,13 +163,7 @@ class _Service:
                 gymnasium.registry[name] = pickle.loads(registrations[name])
         make_one = pickle.loads(make)
         self._copies = copies
-
-        def make_next() -> Any:
-            env = make_one()
-            self._made += 1
-            return env
-
-        self._vector = vector = GymnasiumVector(make_next, len(copies))
+        self._vector = vector = GymnasiumVector(make_one, len(copies), first_copy=copies.start)
         spaces = vector.single_observation_space, vector.single_action_space
         return *spaces, vector.return_threshold, vector.action_repeat, vector.has_raw_reward
 
@@ -201,11 +191,8 @@ class _Service:
 class Raised:
     """What a worker answers when it raised."""
 
-    known: EtudeError | None
-    """The error itself, where it is one of ours: it says all there is to say."""
-    summary: str
-    copy: int | None
-    traceback: str
+    error: BaseException
+    """One of ours, which says all there is to say."""
 
 
 class SharedMemory:

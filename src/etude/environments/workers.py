@@ -237,12 +237,11 @@ class _Crew:
         if self.nursery.is_gone:
             raise WorkerError("the process that watches over the workers died; did the system kill it for its memory?")
 
-    def raised(self, worker: _Worker, answer: Raised) -> EtudeError:
+    def raised(self, worker: _Worker, answer: Raised) -> BaseException:
         """Return the error that says what a worker raised."""
-        if answer.known is not None:
-            return answer.known
-        where = "" if answer.copy is None else f" in copy {answer.copy}"
-        return WorkerError(f"{worker} raised{where}: {answer.summary}\n{answer.traceback}")
+        if isinstance(answer.error, EnvironmentFailureError):
+            return WorkerError(f"{worker}: {answer.error}", details=answer.error.details)
+        return answer.error
 
     def died(self, worker: _Worker) -> WorkerError:
         """Return the error that says how a worker ended."""

@@ -12,6 +12,7 @@ import torch
 
 from etude.compute.random_streams import derive_seed, global_generators_kept, isolated_global_generators
 from etude.environments.vector import RAW_REWARD, VectorEnvironment, map_observation
+from etude.errors import EnvironmentFailureError
 
 MAX_ENVS = 16
 MEASURES = (
@@ -124,6 +125,11 @@ def evaluate_episodes(
                 has_raw = True
                 running_raw += raw.to("cpu").numpy()
             for i in np.flatnonzero(ended):
+                if not np.isfinite(running_return[i]):
+                    raise EnvironmentFailureError(
+                        f"copy {i} of the environment paid a return of {running_return[i]:g} in an evaluation: one of its "
+                        "rewards is NaN or infinite"
+                    )
                 if len(returns[i]) < quota[i]:
                     returns[i].append(float(running_return[i]))
                     raw_returns[i].append(float(running_raw[i]))

@@ -189,7 +189,7 @@ class Orchestrator:
         try:
             alive = self._run_cycle()
             if self._interrupted or any(self._is_due(event) for event in ("log", "evaluate", "save")):
-                check_finite(self.workflow, self.counters)
+                check_finite(self.workflow, self.counters, self.collector, self.buffers.values())
             return alive
         except BaseException as raised:
             error = raised

@@ -128,7 +128,7 @@ def tee_to(path: Path) -> Iterator[RunLog]:
         raise
     except BaseException as error:
         # Whoever catches it prints it after the streams are restored, or not at all. Errors of ours say all in their words.
-        text = str(error) if isinstance(error, EtudeError) else traceback.format_exc()
+        text = f"{error}\n{getattr(error, 'details', '')}" if isinstance(error, EtudeError) else traceback.format_exc()
         for line in text.splitlines():
             log.line(line)
         raise

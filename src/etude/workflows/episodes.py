@@ -30,6 +30,7 @@ class EpisodeStatistics:
         self._finished = torch.zeros((), dtype=torch.int64, device=device)
         self._logged = 0
         self._best: float | None = None
+        self._broken: tuple[int, float] | None = None
         self._arrays = (self._returns.numpy(), self._lengths.numpy()) if self._on_host else None
 
     def add(self, reward: Tensor, ended: Tensor, raw_reward: Tensor | None = None) -> None:
@@ -71,6 +72,8 @@ class EpisodeStatistics:
             return
         window, first = self._window.numpy(), int(self._finished)
         which = np.flatnonzero(ends)
+        if self._broken is None:  # nothing a longer window would tell: the next episodes overwrite it
+            self._broken = _first_non_finite(returns[which], which)
         slots = (first + np.arange(len(which))) % WINDOW
         window[0, slots], window[1, slots] = returns[which], lengths[which]
         self._finished += len(which)
@@ -85,6 +88,12 @@ class EpisodeStatistics:
         places = torch.arange(WINDOW + 1, device=self._returns.device)
         self._raw_returns = torch.zeros_like(self._returns).masked_fill_(self._lengths > 0, math.nan)
         self._raw_window = torch.zeros_like(self._window[0]).masked_fill_(places < self._finished, math.nan)
+
+    def non_finite(self) -> tuple[int, float] | None:
+        """Return a copy and its return that is NaN or infinite, if one has been since the last call; reads the device."""
+        broken, self._broken = self._broken, None
+        here = self._returns.to("cpu").numpy()
+        return broken or _first_non_finite(here, np.arange(len(here)))
 
     @property
     def finished(self) -> int:
@@ -145,9 +154,16 @@ class EpisodeStatistics:
         self._lengths.copy_(state["lengths"])
         self._window.copy_(state["window"])
         self._finished.copy_(state["finished"])
-        self._logged, self._best = state["logged"], state["best"]
+        self._logged, self._best, self._broken = state["logged"], state["best"], None
         self._raw_returns = self._raw_window = None
         if "raw_returns" in state:
             device = self._returns.device
             self._raw_returns = state["raw_returns"].to(device, copy=True)
             self._raw_window = state["raw_window"].to(device, copy=True)
+
+
+def _first_non_finite(returns: np.ndarray, copies: np.ndarray) -> tuple[int, float] | None:
+    if math.isfinite(returns.sum()):  # which no NaN and no infinity is lost in
+        return None
+    bad = np.flatnonzero(~np.isfinite(returns))
+    return (int(copies[bad[0]]), float(returns[bad[0]])) if len(bad) else None

@@ -15,6 +15,7 @@ from etude import session
 from etude.config.compose import compose
 from etude.orchestration.orchestrator import Orchestrator
 from etude.runs.run import Run
+from etude.runs.settings_files import HASH, settings_hash
 from etude.telemetry.jsonl import read_rows
 from etude.telemetry.names import deterministic_items
 
@@ -46,6 +47,12 @@ def stopped_after(cycles: int) -> Iterator[None]:
         yield
     finally:
         Orchestrator._run_cycle = original
+
+
+def forge_settings(run: Run, text: str) -> None:
+    """Replace the run's settings as a stranger would, who knows what else to change."""
+    run.resolved_path.write_text(text)
+    run.update_status(**{HASH: settings_hash(text)})
 
 
 def rows(run: Run) -> list[dict[str, bytes]]:

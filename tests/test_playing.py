@@ -20,7 +20,7 @@ from etude.playing import PLAY_SEEDS, play, play_episodes, set_stage
 from etude.runs.run import Run
 from etude.stored_policy import open_policy
 from etude.telemetry.paths_file import PathsFile, read_paths
-from tests.runs_compared import assert_same_state, train
+from tests.runs_compared import assert_same_state, forge_settings, train
 from tests.videos import decode
 
 TINY = ("training.total_steps=600", "algorithm.epochs=1", "evaluation.episodes=2")
@@ -221,11 +221,11 @@ def test_wrong_requests_from_python(run: Run, tmp_path: Path) -> None:
 def test_a_run_of_a_device_that_is_not_here_acts_on_the_cpu_and_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     text = run.resolved_path.read_text()
     try:
-        run.resolved_path.write_text(text.replace("device: cpu", "device: cuda:77"))
+        forge_settings(run, text.replace("device: cpu", "device: cuda:77"))
         stored = open_policy(run, "last")
         assert stored.config.experiment.device == "cpu"
         assert "trained on cuda:77, which is not here" in (stored.note or "")
         with pytest.raises(UserError, match="cuda:78"):
             open_policy(run, "last", device="cuda:78")
     finally:
-        run.resolved_path.write_text(text)
+        forge_settings(run, text)

@@ -15,7 +15,7 @@ import pytest
 from etude.errors import CheckpointError, EtudeError, UserError
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
-from tests.runs_compared import assert_same_run, resume, rows, state, stopped_after, train
+from tests.runs_compared import assert_same_run, forge_settings, resume, rows, state, stopped_after, train
 
 CARTPOLE = ("CartPole-v1:ppo", "training.total_steps=6000", "algorithm.epochs=3")
 PENDULUM = (
@@ -186,7 +186,7 @@ def test_another_algorithms_checkpoint_is_refused(tmp_path: Path) -> None:
     run = train("CartPole-v1:ppo", tmp_path, "training.total_steps=300")
     other = train("CartPole-v1:random", tmp_path, "training.total_steps=300")
     os.rename(other.resolved_path, other.path / "old")
-    other.resolved_path.write_text(run.resolved_path.read_text().replace("total_steps: 300", "total_steps: 600"))
+    forge_settings(other, run.resolved_path.read_text().replace("total_steps: 300", "total_steps: 600"))
     with pytest.raises(EtudeError, match=r"is of random.*says ppo"):
         resume(other)
 

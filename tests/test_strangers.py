@@ -13,7 +13,7 @@ from etude import session
 from etude.cli import run as etude
 from etude.errors import ConfigError, EtudeError
 from etude.runs.run import Run
-from tests.runs_compared import resume, stopped_after, train
+from tests.runs_compared import forge_settings, resume, stopped_after, train
 
 TINY = ("training.total_steps=2000", "algorithm.epochs=1", "evaluation.every_steps=0")
 
@@ -45,6 +45,7 @@ def _foreign(run: Run, change: dict[str, object]) -> Run:
                 node = node.setdefault(part, {})
             node[last] = value
         path.write_text(yaml.safe_dump(data))
+    forge_settings(run, run.resolved_path.read_text())
     return run
 
 

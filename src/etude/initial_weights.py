@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from etude.errors import UserError
-from etude.runs.manifest import MANIFEST_NAME
+from etude.files.regular import read_bytes
+from etude.runs.manifest import MANIFEST_NAME, MAX_JSON
 from etude.runs.run_selection import select_run
-from etude.runs.saved_checkpoint import Checkpoint
+from etude.runs.saved_checkpoint import Checkpoint, fitting
 from etude.workflows.base import Workflow
 
 
@@ -29,6 +30,11 @@ def take_over(workflow: Workflow, source: Checkpoint) -> list[str]:
 
     Every network of this workflow that the source has too must fit. Optimisers, counters and streams begin anew.
     """
+    with fitting(source, "this run's networks"):
+        return _take_over(workflow, source)
+
+
+def _take_over(workflow: Workflow, source: Checkpoint) -> list[str]:
     parts = source.load(device="cpu")
     saved: dict[str, Any] = dict(parts["shared"]["workflow"]) if "shared" in parts else {}  # type: ignore[index, call-overload]
     if not saved:
@@ -57,7 +63,7 @@ def take_over(workflow: Workflow, source: Checkpoint) -> list[str]:
 
 def identity(source: Checkpoint) -> str:
     """Return the hash of the source's manifest, which holds the hash of each of its files."""
-    return hashlib.sha256((source.path / MANIFEST_NAME).read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(source.path / MANIFEST_NAME, MAX_JSON)).hexdigest()
 
 
 def _checked(saved: Any, ours: Mapping[str, Tensor], source: Checkpoint, prefix: str = "") -> dict[str, Tensor]:

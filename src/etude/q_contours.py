@@ -19,6 +19,7 @@ from torch import Tensor
 from etude.config.constraints import NonNegativeInt
 from etude.config.schema import Config
 from etude.errors import UserError
+from etude.files.regular import own_folder
 from etude.orchestration.callbacks import Callback, Progress
 from etude.stored_policy import Mode, StoredPolicy
 
@@ -78,8 +79,7 @@ class QContours(Callback):
             return
         options, steps = self._options, progress.counters["env_steps"]
         picture = draw(stored, options.observations, samples=options.samples, trajectories=options.trajectories, seed=steps)
-        folder = run.logs / "q_contours"
-        folder.mkdir(exist_ok=True)
+        folder = own_folder(run.logs / "q_contours")
         write_bytes_atomic(folder / f"steps-{steps:010d}.png", picture)
 
 

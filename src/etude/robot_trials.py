@@ -16,6 +16,7 @@ from etude.environments.rendering import Camera, frames_per_second, prepare_draw
 from etude.environments.vector import VectorEnvironment, map_observation
 from etude.errors import EtudeError, UserError
 from etude.files.csv_text import csv_text
+from etude.files.regular import own_folder
 from etude.robots.environment import RobotVector
 from etude.robots.trial import Script, TrialResult, run_trial
 from etude.runs.atomic import write_bytes_atomic, write_json_atomic, write_text_atomic
@@ -103,8 +104,7 @@ def _recording(folder: Path | None, script: Script, environment: VectorEnvironme
 
 def save_trials(stored: StoredPolicy, results: Sequence[TrialResult], dt: float) -> Path:
     """Write the numbers, a CSV for each quantity and a plot into the run's logs/trials/; returns that folder."""
-    folder = stored.run.logs / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = own_folder(own_folder(stored.run.logs) / FOLDER)
     summary = {"version": 1, "checkpoint": stored.checkpoint.name, "trials": [result.as_json() for result in results]}
     write_json_atomic(folder / "trials.json", summary)
     for result in results:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from etude import assembly, initial_weights, run_facts
 from etude.compute.devices import out_of_memory
@@ -24,6 +24,7 @@ from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
 from etude.environments.make import make_environment
 from etude.errors import CheckpointError, EnvironmentFailureError, EtudeError, NonFiniteError, UserError
+from etude.files.regular import append_lines
 from etude.orchestration.inspection import Profile, bottleneck, no_update, watch_for_nan
 from etude.orchestration.orchestrator import LEFT, CheckpointWriter, Orchestrator, Row
 from etude.run_failures import disk_failures_told, goes_on
@@ -34,11 +35,12 @@ from etude.runs.index import find_runs
 from etude.runs.places import command
 from etude.runs.record_migration import record_changes
 from etude.runs.run import Run
-from etude.runs.saved_checkpoint import Checkpoint
+from etude.runs.saved_checkpoint import Checkpoint, fitting
+from etude.runs.settings_files import HASH, read_settings, settings_hash, write_changed_settings
 from etude.stop_signals import stopping_on_signals
 from etude.telemetry.alerts import Alerts
 from etude.telemetry.console import Console
-from etude.telemetry.jsonl import JsonlSink, read_rows, rewind, write_csv
+from etude.telemetry.jsonl import NO_ROWS, JsonlSink, read_rows, rewind, write_csv
 from etude.telemetry.metric_alerts import MetricAlerts
 from etude.telemetry.run_log import tee_to
 from etude.telemetry.sinks import Sink, SinkGroup
@@ -46,6 +48,7 @@ from etude.telemetry.sinks import Sink, SinkGroup
 EVALUATION_SEEDS = "evaluate command"
 """The purpose that seeds of evaluations on request derive from; training and the evaluations within it use others."""
 MOST_ROLLBACKS = 3
+"""Tries from one save."""
 
 
 @dataclass(frozen=True)
@@ -159,35 +162,39 @@ class Training:
             console.finish(run_facts.outcome(run, orchestrator, status, reason))
 
     def _rows(self, store: CheckpointStore, sink: JsonlSink, console: Console) -> Iterator[Row]:
-        rollbacks = 0
+        tries: Counter[str] = Counter()
         # What drew from them since the run was built (drawing on a terminal, opening sinks, the caller) is no part of it.
         self._generators.put_back()
         while True:
             try:
                 yield from self.orchestrator.rows()
             except NonFiniteError as error:
-                rollbacks += 1
-                if self.config.training.on_nan != "rollback" or rollbacks > MOST_ROLLBACKS:
+                if self.config.training.on_nan != "rollback":
                     raise
-                told = self._roll_back(store, sink, str(error))
+                found = store.newest_whole()
+                tries[found.name] += 1
+                if tries[found.name] > MOST_ROLLBACKS:
+                    raise
+                told = self._roll_back(store, found, sink, str(error), tries[found.name])
                 with global_generators_kept():
                     console.message(told, error=True)
             else:
                 return
 
-    def _roll_back(self, store: CheckpointStore, sink: JsonlSink, reason: str) -> str:
-        """Go back to a save and on from there with other random numbers; a rerun does the same."""
-        found = store.newest_whole()
-        record = self.run.logs / "rollbacks.jsonl"
-        number = 1 + (len(record.read_text(encoding="utf-8").splitlines()) if record.exists() else 0)
-        with record.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"number": number, "to": found.name, "reason": reason}) + "\n")
-        _load(self.orchestrator, found, self.config)
+    def _roll_back(self, store: CheckpointStore, found: Checkpoint, sink: JsonlSink, reason: str, tries: int) -> str:
+        """Go back to a save and on from there with other random numbers.
+
+        Which ones follows from the save and the tries since: a run that was killed on the way tries them again, in the
+        same order, and comes to the same end.
+        """
+        _load(self.orchestrator, found, self.config, force=True)
         store.go_on_from(found)
+        self.orchestrator.rollbacks += tries
+        number = self.orchestrator.rollbacks
         self.orchestrator.streams.branch(number)
-        offset = found.metadata.get("metrics_offset")
-        if isinstance(offset, int):
-            sink.rewind(offset, self.run.logs / "superseded.jsonl")
+        line = {"number": number, "to": found.name, "reason": reason}
+        append_lines(self.run.logs / "rollbacks.jsonl", json.dumps(line))
+        sink.rewind(found.metadata, self.run.logs / "superseded.jsonl")
         return f"{reason.partition(';')[0]}; rolled back to checkpoint {found.name}"
 
 
@@ -226,11 +233,13 @@ def start(
     trust.check_key()
     assert orchestrator.collector is not None
     orchestrator.collector.start(orchestrator.workflow.initial_state)
+    resolved_yaml = run_facts.resolved_yaml(config, orchestrator)
+    facts[HASH] = settings_hash(resolved_yaml)
     run = Run.create(
         root,
         **run_facts.names(config),
         config_yaml=to_yaml(composition.asked),
-        resolved_yaml=run_facts.resolved_yaml(config, orchestrator),
+        resolved_yaml=resolved_yaml,
         facts=facts,
     )
     provenance.capture(run.path, cwd=Path.cwd(), command=list(command), ignore=[root])
@@ -244,18 +253,24 @@ def reopen(
     words: Sequence[str] = (),
     checkpoint: str | None = None,
     trusted: bool = False,
+    force: bool = False,
     quiet: bool = False,
     stream: Any = None,
 ) -> Training:
-    """Make ready to continue a run from its newest whole checkpoint (or the one named), to the same end."""
+    """Make ready to continue a run from its newest whole checkpoint (or the one named), to the same end.
+
+    `force` loads a checkpoint of another workflow if its state fits.
+    """
     with disk_failures_told(run), ExitStack() as held:
         held.enter_context(run.lock())
+        run.require_own_folders()
         before = load_config(run, trusted=trusted)
         config = before
         if words:
             composition = compose(None, words=words, base=to_plain(before), allow_imports=trusted or trust.is_own(run.path))
             config = assembly.resolve(composition.config)
         changes = config_changes(before, config)
+        _refuse_what_is_past(before, config, run)
         store = run.checkpoints(config.checkpoint.keep)
         notes = [*_migration_notes(run), *(f"changed: {change}" for change in changes)]
         found = None
@@ -268,7 +283,7 @@ def reopen(
         if found is None:
             notes += ["it ended before its first save, and begins anew", *_begin(orchestrator, run, config)]
         else:
-            notes += [f"resumed from checkpoint {found.name}", *_load(orchestrator, found, config)]
+            notes += [f"resumed from checkpoint {found.name}", *_load(orchestrator, found, config, force=force)]
         # One that was killed between its last save and its last word has that word still to say.
         if orchestrator.scheduler.is_finished and run.status == "finished":
             raise UserError(
@@ -277,11 +292,9 @@ def reopen(
             )
         if changes:
             _record_changes(run, config, orchestrator, changes)
-        offset = 0 if found is None else found.metadata.get("metrics_offset")
-        if isinstance(offset, int):
-            moved = rewind(run.metrics_path, offset, run.logs / "superseded.jsonl")
-            if moved:
-                notes.append(f"{moved} rows logged after that checkpoint were moved to logs/superseded.jsonl")
+        moved = rewind(run.metrics_path, NO_ROWS if found is None else found.metadata, run.logs / "superseded.jsonl")
+        if moved:
+            notes.append(f"{moved} rows logged after that checkpoint were moved to logs/superseded.jsonl")
         past = read_rows(run.metrics_path) if run.metrics_path.exists() else []
         return Training(
             run,
@@ -324,7 +337,7 @@ def find_unfinished(composition: Composition, root: Path) -> Run | None:
 
 def load_config(run: Run, *, trusted: bool = False) -> Config:
     """Return a run's resolved config. Import paths in it are honoured only for runs of this user on this machine."""
-    return _as_recorded(check(_stored_config(run), allow_imports=trusted or trust.is_own(run.path)), run)
+    return _as_recorded(check(read_settings(run), allow_imports=trusted or trust.is_own(run.path)), run)
 
 
 def _as_recorded(config: Config, run: Run) -> Config:
@@ -337,31 +350,20 @@ def _as_recorded(config: Config, run: Run) -> Config:
     return replace(config, experiment=replace(config.experiment, **said))
 
 
-def _stored_config(run: Run) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(run.resolved_path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise EtudeError(f"{run.resolved_path}: can't be read: {str(error).splitlines()[0]}") from None
-    if not isinstance(data, dict):
-        raise EtudeError(f"{run.resolved_path}: is not a config")
-    return data
-
-
 def _migration_notes(run: Run) -> list[str]:
     """What bringing an older run's files up to date changes, a line each."""
-    changes = [*record_changes(run.stored_record, run.record), *migration_changes(_stored_config(run))]
+    changes = [*record_changes(run.stored_record, run.record), *migration_changes(read_settings(run))]
     return ["this run was made by an earlier Etude; brought up to date:", *changes] if changes else []
 
 
 def load_policy(run: Run, checkpoint: str = "best", *, trusted: bool = False, num_envs: int | None = None) -> tuple[Any, ...]:
     """Return (policy, environment, config, checkpoint): what evaluating or playing a run needs, from stored settings."""
+    from etude.stored_policy import build_stored_policy
+
     config = load_config(run, trusted=trusted)
-    store = run.checkpoints()
-    found = store.find(checkpoint)
+    found = run.checkpoints().find(checkpoint)
     environment = make_environment(config.environment, num_envs=num_envs)
-    state = found.load(["policy"])["policy"]
-    assert isinstance(state, dict)
-    return assembly.build_policy(config, state, environment), environment, config, found
+    return build_stored_policy(config, found, environment), environment, config, found
 
 
 def config_changes(before: Config, after: Config) -> list[str]:
@@ -376,7 +378,7 @@ def _checkpoint_writer(
     facts = {"workflow": config.algorithm.name, "config_hash": config_hash(config), "fingerprint": provenance.fingerprint()}
 
     def write(parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path:
-        metadata = {**metadata, **facts, "metrics_offset": rows.sync()}
+        metadata = {**metadata, **facts, **rows.sync()}
         path = store.save(parts, counters=counters, metadata=metadata, best=best).path
         # The list of runs shows how far a living run has come.
         with alerts.about("summary.json", "tried again at the next save"):
@@ -408,16 +410,15 @@ def _begin(orchestrator: Orchestrator, run: Run, config: Config) -> list[str]:
     return notes
 
 
-def _load(orchestrator: Orchestrator, found: Checkpoint, config: Config) -> list[str]:
-    if found.metadata.get("workflow") != config.algorithm.name:
+def _load(orchestrator: Orchestrator, found: Checkpoint, config: Config, *, force: bool = False) -> list[str]:
+    workflow = found.metadata.get("workflow")
+    if workflow != config.algorithm.name and not force:
         raise EtudeError(
-            f"checkpoint {found.name} is of {found.metadata.get('workflow')}, this run's config says {config.algorithm.name}"
+            f"checkpoint {found.name} is of {workflow}, this run's config says {config.algorithm.name}; "
+            "--force loads it all the same, if it fits"
         )
-    parts = found.load(device="cpu")
-    try:
-        notes = orchestrator.load_state_dict(parts)
-    except (KeyError, ValueError, RuntimeError) as error:
-        raise EtudeError(f"checkpoint {found.name} does not fit this config: {error}") from error
+    with fitting(found, "this config"):
+        notes = orchestrator.load_state_dict(found.load(device="cpu"))
     then, now = found.metadata.get("fingerprint"), provenance.fingerprint()
     differing = [key for key in now if isinstance(then, dict) and json.dumps(then.get(key)) != json.dumps(now[key])]
     if differing:
@@ -425,13 +426,20 @@ def _load(orchestrator: Orchestrator, found: Checkpoint, config: Config) -> list
     return notes
 
 
-def _record_changes(run: Run, config: Config, orchestrator: Orchestrator, changes: list[str]) -> None:
-    from etude.runs.atomic import write_text_atomic
+def _refuse_what_is_past(before: Config, after: Config, run: Run) -> None:
+    """Settings that only a run's beginning reads: changed later they would say what is not so."""
+    for key in ("seed", "init_from"):
+        old, new = getattr(before.experiment, key), getattr(after.experiment, key)
+        if old != new:
+            raise UserError(
+                f"experiment.{key}={new}: run {run.id} began with {old}, and that can't be changed; start a new run instead"
+            )
 
+
+def _record_changes(run: Run, config: Config, orchestrator: Orchestrator, changes: list[str]) -> None:
     own = trust.is_own(run.path)
-    with (run.logs / "changes.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({**orchestrator.counters.as_dict(), "changes": changes}, ensure_ascii=False) + "\n")
-    write_text_atomic(run.resolved_path, run_facts.resolved_yaml(config, orchestrator))
+    settings = run_facts.resolved_yaml(config, orchestrator)
+    write_changed_settings(run, settings, at=orchestrator.counters.as_dict(), changes=changes)
     run.update_status(**run_facts.facts(config), **run_facts.names(config))
     if own:
         trust.sign(run.path)

@@ -11,7 +11,7 @@ from etude.config.schema import Config
 from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
 from etude.runs.run import Run
-from etude.runs.saved_checkpoint import Checkpoint
+from etude.runs.saved_checkpoint import Checkpoint, fitting
 from etude.workflows.policy import Policy
 
 Mode = Literal["sample", "mode"]
@@ -29,9 +29,7 @@ class StoredPolicy:
 
     def build(self, environment: VectorEnvironment) -> Policy:
         """Return the policy, ready to act in an environment like the one it was trained in."""
-        state = self.checkpoint.load(["policy"])["policy"]
-        assert isinstance(state, dict)
-        return assembly.build_policy(self.config, state, environment)
+        return build_stored_policy(self.config, self.checkpoint, environment)
 
     def modes(self, wanted: Literal["auto", "mode", "sample", "both"]) -> tuple[Mode, ...]:
         """Return the ways of acting that `wanted` means for this algorithm, the one that counts first."""
@@ -50,6 +48,13 @@ def open_policy(run: Run, checkpoint: str, *, trusted: bool = False, device: str
         here, note = "cpu", f"trained on {trained_on}, which is not here: acting on the CPU, whose last bits may differ"
     config = replace(config, experiment=replace(config.experiment, device=here))
     return StoredPolicy(run, config, run.checkpoints().find(checkpoint), note)
+
+
+def build_stored_policy(config: Config, checkpoint: Checkpoint, environment: VectorEnvironment) -> Policy:
+    """Return the policy that a checkpoint holds; CheckpointError where it is not one of this config's."""
+    with fitting(checkpoint, "this run's config"):
+        state: Any = checkpoint.load(["policy"])["policy"]
+        return assembly.build_policy(config, dict(state), environment)
 
 
 def best_or_last(run: Run) -> str:

@@ -156,7 +156,7 @@ def test_json_is_measured_before_it_is_parsed(save: Save, monkeypatch: pytest.Mo
     if file != "manifest.json":
         rewrite(saved.path, lambda content: content["files"][file].update(size=65 * 2**20))
         monkeypatch.setattr("etude.runs.saved_checkpoint.check_file", lambda directory, name, record: directory / name)
-    with pytest.raises(CheckpointError, match="more than the"):
+    with pytest.raises(CheckpointError, match="larger than the"):
         Checkpoint.open(saved.path).load()
 
 
@@ -178,7 +178,7 @@ def test_a_state_that_refers_to_what_is_not_there_is_refused(save: Save, state: 
         Checkpoint.open(saved.path).load(["shared"])
 
 
-@pytest.mark.parametrize("version", [manifest_module.FORMAT + 1, 10**30])
+@pytest.mark.parametrize("version", [manifest_module.FORMAT + 1, 10**18])
 def test_a_newer_format_is_refused_as_newer(save: Save, version: int) -> None:
     saved = save(1)
     rewrite(saved.path, lambda content: content.update(format=version))

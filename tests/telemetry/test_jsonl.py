@@ -41,7 +41,7 @@ def test_rows_come_back_exactly(path, rows):
     assert read_rows(path) == rows
 
 
-@given(st.dictionaries(st.text(min_size=1), st.integers() | st.floats()))
+@given(st.dictionaries(st.text(min_size=1), st.integers(1 - 2**63, 2**63 - 1) | st.floats()))
 def test_any_number_survives_and_every_line_is_strict_json(tmp_path_factory, row):
     path = tmp_path_factory.mktemp("any") / "metrics.jsonl"
     sink = JsonlSink(path)
@@ -78,13 +78,13 @@ def test_a_killed_process_loses_no_row(path):
 
 def test_sync_returns_the_length_of_the_file(path):
     sink = JsonlSink(path)
-    assert sink.sync() == 0
+    assert sink.sync()["metrics_offset"] == 0
     sink.write([{"env_steps": 1}])
-    assert sink.sync() == path.stat().st_size
+    assert sink.sync()["metrics_offset"] == path.stat().st_size
     sink.close()
     again = JsonlSink(path)
     again.write([{"env_steps": 2}])
-    assert again.sync() == path.stat().st_size
+    assert again.sync()["metrics_offset"] == path.stat().st_size
     again.close()
 
 
@@ -131,7 +131,7 @@ def test_a_full_disk_leaves_whole_rows(path, monkeypatch):
         with pytest.raises(OSError, match="No space"):
             sink.write([{"env_steps": 2}])
     assert steps_in(path) == [1]
-    assert sink.sync() == path.stat().st_size
+    assert sink.sync()["metrics_offset"] == path.stat().st_size
     sink.write([{"env_steps": 3}])
     sink.close()
     assert steps_in(path) == [1, 3]
@@ -140,7 +140,7 @@ def test_a_full_disk_leaves_whole_rows(path, monkeypatch):
 def test_rewind_moves_later_rows_aside(path, tmp_path):
     superseded = tmp_path / "logs" / "superseded.jsonl"
     write(path, 1, 2)
-    offset = path.stat().st_size
+    offset = {"metrics_offset": path.stat().st_size}
     write(path, 3, 4)
     assert rewind(path, offset, superseded) == 2
     assert (steps_in(path), steps_in(superseded)) == ([1, 2], [3, 4])
@@ -153,7 +153,7 @@ def test_rewind_moves_later_rows_aside(path, tmp_path):
 def test_rewind_interrupted_halfway_loses_and_repeats_nothing(path, tmp_path, monkeypatch):
     superseded = tmp_path / "superseded.jsonl"
     write(path, 1, 2, 3)
-    offset = path.read_bytes().index(b"\n") + 1
+    offset = {"metrics_offset": path.read_bytes().index(b"\n") + 1}
     with monkeypatch.context() as patch:
         replace = jsonl._replace
 
@@ -171,7 +171,7 @@ def test_rewind_interrupted_halfway_loses_and_repeats_nothing(path, tmp_path, mo
 
 def test_rewind_drops_a_torn_last_line(path, tmp_path):
     write(path, 1, 2, 3)
-    offset = path.read_bytes().index(b"\n") + 1
+    offset = {"metrics_offset": path.read_bytes().index(b"\n") + 1}
     path.write_bytes(path.read_bytes()[:-4])
     assert rewind(path, offset, tmp_path / "superseded.jsonl") == 1
     assert (steps_in(path), steps_in(tmp_path / "superseded.jsonl")) == ([1], [2])
@@ -180,11 +180,11 @@ def test_rewind_drops_a_torn_last_line(path, tmp_path):
 def test_rewind_refuses_a_file_that_is_not_the_checkpoints(path, tmp_path):
     write(path, 1, 2)
     with pytest.raises(EtudeError, match="rows were removed"):
-        rewind(path, 10_000, tmp_path / "superseded.jsonl")
+        rewind(path, {"metrics_offset": 10_000}, tmp_path / "superseded.jsonl")
     with pytest.raises(EtudeError, match="not at the start of a row"):
-        rewind(path, 3, tmp_path / "superseded.jsonl")
+        rewind(path, {"metrics_offset": 3}, tmp_path / "superseded.jsonl")
     with pytest.raises(EtudeError, match="rows were removed"):
-        rewind(tmp_path / "missing.jsonl", 1, tmp_path / "superseded.jsonl")
+        rewind(tmp_path / "missing.jsonl", {"metrics_offset": 1}, tmp_path / "superseded.jsonl")
     assert steps_in(path) == [1, 2]
     assert not (tmp_path / "superseded.jsonl").exists()
 
@@ -209,3 +209,55 @@ def test_the_csv_has_every_column_of_every_row(path, tmp_path):
 def test_reading_nothing_says_so(tmp_path):
     with pytest.raises(EtudeError, match="no such metrics file"):
         read_rows(tmp_path / "metrics.jsonl")
+
+
+def test_rewind_refuses_rows_that_have_changed_since(path, tmp_path):  # Defect 6
+    sink = jsonl.JsonlSink(path)
+    sink.write([{"env_steps": 1, "eval/return_mean": 123.5}])
+    saved = sink.sync()
+    sink.write([{"env_steps": 2}])
+    assert sink.rewind(saved, tmp_path / "superseded.jsonl") == 1
+    sink.write([{"env_steps": 3}])
+    later = sink.sync()
+    sink.close()
+    assert rewind(path, later, tmp_path / "superseded.jsonl") == 0
+    path.write_bytes(path.read_bytes().replace(b"123.5", b"923.5"))
+    with pytest.raises(EtudeError, match="rows in it have changed"):
+        rewind(path, later, tmp_path / "superseded.jsonl")
+
+
+@pytest.mark.parametrize("offset", [-5, "3", None, 2.0])
+def test_a_position_that_is_none_is_damage(path, tmp_path, offset):  # Defect 8
+    write(path, 1)
+    with pytest.raises(EtudeError, match="the checkpoint is damaged"):
+        rewind(path, {"metrics_offset": offset}, tmp_path / "superseded.jsonl")
+
+
+@pytest.mark.parametrize("row", ["[" * 100_000, '{"a": ' + "9" * 5_000 + "}", '{"a": ' * 200 + "1" + "}" * 200])
+def test_a_hostile_row_is_damage(path, row):  # Defect 8
+    path.write_text(row + "\n")
+    with pytest.raises(EtudeError, match="line 1 is not a metric row"):
+        jsonl.read_rows(path)
+
+
+def test_rows_are_not_written_through_a_link(path, tmp_path):  # Defect 1
+    (tmp_path / "precious").write_text("mine")
+    path.symlink_to(tmp_path / "precious")
+    with pytest.raises(EtudeError, match="is a link"):
+        jsonl.JsonlSink(path)
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_link_in_a_temporary_files_place_is_not_written_through(path, tmp_path):  # Defect 1
+    (tmp_path / "precious").write_text("mine")
+    write(path, 1)
+    (tmp_path / ".metrics.csv.tmp").symlink_to(tmp_path / "precious")
+    jsonl.write_csv(path, tmp_path / "metrics.csv")
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_whole_number_beyond_64_bits_is_a_float(path):
+    sink = JsonlSink(path)
+    sink.write([{"env_steps": 1, "a": 2**63, "b": -(10**400)}])
+    sink.close()
+    assert read_rows(path) == [{"env_steps": 1, "a": 2.0**63, "b": -math.inf}]

@@ -109,7 +109,7 @@ def test_a_log_that_cannot_be_opened_is_told_once_and_printing_goes_on(tmp_path,
     assert sys.stdout is stdout
     printed = capsys.readouterr()
     assert printed.out == "still printed\nand this\n"
-    assert printed.err == "run.log can't be written: Is a directory; the run goes on without these lines\n"
+    assert printed.err == "run.log can't be written: is a folder, not a file; the run goes on without these lines\n"
 
 
 def test_our_own_errors_are_logged_in_their_words(path):

@@ -14,7 +14,7 @@ from etude.errors import UserError
 from etude.runs.run import Run
 from etude.verification import verify as verification
 from etude.verification.verify import Request, verify
-from tests.runs_compared import resume, stopped_after, train
+from tests.runs_compared import forge_settings, resume, stopped_after, train
 
 SMALL = ("training.total_steps=1536", "algorithm.epochs=2", "evaluation.episodes=2")
 # One line for each algorithm and kind of environment; later ones join here.
@@ -75,7 +75,7 @@ def test_a_changed_setting_is_found_and_where_it_first_shows(
     text = run.resolved_path.read_text()
     edited = text.replace("gamma: 0.98", "gamma: 0.97")
     assert edited != text
-    run.resolved_path.write_text(edited)
+    forge_settings(run, edited)
     assert command(["verify", str(run.path)]) == 1
     said = capsys.readouterr()
     first = re.search(r"first     row 1 at 256 environment steps: (train/\w+) was (\S+), is (\S+)", said.out)

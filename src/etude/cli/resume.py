@@ -17,6 +17,7 @@ def resume(
     checkpoint: str | None = None,
     runs: Path | None = None,
     trust: bool = False,
+    force: bool = False,
     quiet: Annotated[bool, Parameter(alias="-q")] = False,
 ) -> int:
     """Continue a run exactly where it stopped, to the same end; changed settings are shown and recorded.
@@ -33,6 +34,8 @@ def resume(
         Where runs live. Default: $ETUDE_RUNS, or ./runs.
     trust
         Honour import paths in the config of somebody else's run.
+    force
+        Load a checkpoint that says it is of another algorithm, such as one whose class you renamed, if its state fits.
     quiet
         Print nothing but errors and the last line.
     """
@@ -40,5 +43,6 @@ def resume(
     from etude import session
     from etude.cli.train import exit_code
 
-    outcome = session.resume(found.run, words=overrides, checkpoint=checkpoint or found.checkpoint, trusted=trust, quiet=quiet)
+    chosen = checkpoint or found.checkpoint
+    outcome = session.resume(found.run, words=overrides, checkpoint=chosen, trusted=trust, force=force, quiet=quiet)
     return exit_code(outcome.status)

@@ -14,7 +14,7 @@ from typing import Any
 from etude.comparison.curves import Curve, curve
 from etude.errors import EtudeError, UserError
 from etude.runs.indexed_run import IndexedRun
-from etude.runs.run import read_json_object
+from etude.runs.records import read_record
 from etude.runs.run_reader import read_entry
 from etude.telemetry.jsonl import read_rows
 from etude.telemetry.names import COUNTERS, Row
@@ -118,7 +118,7 @@ def _rows(path: Path, run_id: str, problems: list[str]) -> Sequence[Row]:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        return read_json_object(path) or {}
+        return read_record(path) or {}
     except UserError:
         return {}  # where the code came from is worth a note, never a failure
 

@@ -1,17 +1,15 @@
-"""Reads YAML and JSON within limits: no nesting that overflows a stack, no aliases that grow without end, no endless numbers.
+"""Reads JSON and YAML that may be a stranger's, within limits; what is wrong with it is one line.
 
-Ten lines of YAML can name each other until they mean a billion values, and a hundred thousand brackets crash a parser written
-in C. So the limits are checked on the stream of events, before anything is built.
+YAML itself is in `etude.files.yaml_text`, imported when it is needed: listing runs must not wait for it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from etude.files.regular import LARGEST_TEXT, read_bytes
 
@@ -20,8 +18,6 @@ MOST_VALUES = 20_000
 """Far more than any config has, aliases counted as often as they are used."""
 LONGEST_NUMBER = 20
 """Digits of the largest whole number in 64 bits."""
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class DocumentError(ValueError):
@@ -33,85 +29,49 @@ def read_yaml(path: Path, most: int = LARGEST_TEXT) -> Any:
     return parse_yaml(read_bytes(path, most))
 
 
+def parse_yaml(text: bytes | str) -> Any:
+    """Return what YAML text says, dates as text."""
+    from etude.files import yaml_text
+
+    return yaml_text.load(text)
+
+
+def check_yaml(text: bytes | str) -> None:
+    """Raise DocumentError if the text is no YAML, or goes past a limit."""
+    from etude.files import yaml_text
+
+    yaml_text.check(text)
+
+
 def read_json(path: Path, most: int = LARGEST_TEXT, *, digits: int = LONGEST_NUMBER) -> Any:
     """Return what a JSON file says: OSError where it can't be read, DocumentError where it is no sound JSON."""
     return parse_json(read_bytes(path, most), digits=digits)
 
 
-def parse_yaml(text: bytes | str) -> Any:
-    """Return what YAML text says, dates as text."""
-    check_yaml(text)
+def parse_json(text: bytes | str, *, digits: int = LONGEST_NUMBER, deepest: int = DEEPEST) -> Any:
+    """Return what JSON text says; whole numbers of more than `digits` digits and deeper nesting are refused."""
     try:
-        return yaml.load(text, _PlainLoader)
-    except DocumentError:
-        raise
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DocumentError(yaml_problem(error)) from None
-
-
-def check_yaml(text: bytes | str) -> None:
-    """Raise DocumentError if the text is no YAML, or goes past a limit."""
-    sizes: dict[str, int] = {}  # by anchor: how many values it stands for
-    open_anchors: list[tuple[str | None, int]] = []
-    values = 0
-    try:
-        for event in yaml.parse(text, _LOADER):
-            if isinstance(event, yaml.AliasEvent):
-                if event.anchor not in sizes:
-                    raise DocumentError(f"{_line(event)}: the alias *{event.anchor[:60]} refers to itself or to nothing")
-                values += sizes[event.anchor]
-            elif isinstance(event, yaml.CollectionStartEvent):
-                open_anchors.append((event.anchor, values))
-                values += 1
-                if len(open_anchors) > DEEPEST:
-                    raise DocumentError(f"{_line(event)}: nested more than {DEEPEST} deep")
-            elif isinstance(event, yaml.CollectionEndEvent):
-                anchor, before = open_anchors.pop()
-                if anchor is not None:
-                    sizes[anchor] = values - before
-            elif isinstance(event, yaml.ScalarEvent):
-                values += 1
-                if event.anchor is not None:
-                    sizes[event.anchor] = 1
-                if event.implicit[0] and len(event.value) > LONGEST_NUMBER and _digits(event.value) > LONGEST_NUMBER:
-                    raise DocumentError(f"{_line(event)}: {_too_long(event.value)}")
-            if values > MOST_VALUES:
-                raise DocumentError(f"{_line(event)}: more than {MOST_VALUES:,} values, aliases counted")
-    except DocumentError:
-        raise
-    except (yaml.YAMLError, ValueError) as error:
-        raise DocumentError(yaml_problem(error)) from None
-
-
-def parse_json(text: bytes | str, *, digits: int = LONGEST_NUMBER) -> Any:
-    """Return what JSON text says; whole numbers of more than `digits` digits are refused."""
-
-    def whole(number: str) -> int:
-        if len(number.lstrip("-")) > digits:
-            raise DocumentError(_too_long(number))
-        return int(number)
-
-    try:
-        value = json.loads(text, parse_int=whole)
-        deepest = max((depth for depth in _depths(value)), default=0)
+        text = text.decode() if isinstance(text, bytes) else text
+        value = _json_decoder(digits).decode(text)
     except DocumentError:
         raise
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:120]
         raise DocumentError(f"not JSON ({reason})") from None
-    if deepest > DEEPEST:
-        raise DocumentError(f"nested more than {DEEPEST} deep")
+    # Most text can't be too deep, which a count tells without a walk.
+    if text.count("[") + text.count("{") > deepest and max(_depths(value), default=0) > deepest:
+        raise DocumentError(f"nested more than {deepest} deep")
     return value
 
 
-def yaml_problem(error: BaseException) -> str:
-    """Say on one line what PyYAML says on many."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
-        mark = error.problem_mark or error.context_mark
-        return f"line {mark.line + 1}: {error.problem}" if mark is not None else error.problem
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    return " ".join(str(error).split())[:200] or type(error).__name__
+@cache
+def _json_decoder(digits: int) -> json.JSONDecoder:
+    def whole(number: str) -> int:
+        if len(number.lstrip("-")) > digits:
+            raise DocumentError(too_long(number))
+        return int(number)
+
+    return json.JSONDecoder(parse_int=whole)
 
 
 def _depths(value: Any) -> Iterator[int]:
@@ -123,32 +83,6 @@ def _depths(value: Any) -> Iterator[int]:
             waiting += [(part, depth + 1) for part in (item.values() if isinstance(item, dict) else item)]
 
 
-def _digits(text: str) -> int:
-    plain = text.replace("_", "").lstrip("+-")
-    return len(plain) if plain.isdigit() else 0
-
-
-def _too_long(number: str) -> str:
+def too_long(number: str) -> str:
+    """Say what is wrong with a number of so many digits."""
     return f"a whole number of {len(number):,} digits ({number[:12]}...)"
-
-
-def _line(event: yaml.Event) -> str:
-    return f"line {event.start_mark.line + 1}"
-
-
-class _PlainLoader(_LOADER):  # type: ignore[misc, valid-type]  # one of two classes, by what is installed
-    """Plain values only: a date stays text, so that 2024-99-99 is no error of a calendar."""
-
-
-def _whole_number(loader: Any, node: yaml.ScalarNode) -> int:
-    number = loader.construct_yaml_int(node)
-    if abs(number) >= 10**LONGEST_NUMBER:  # in any base
-        raise DocumentError(f"line {node.start_mark.line + 1}: {_too_long(str(node.value))}")
-    return number
-
-
-_PlainLoader.add_constructor("tag:yaml.org,2002:int", _whole_number)
-_PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in _LOADER.yaml_implicit_resolvers.items()
-}

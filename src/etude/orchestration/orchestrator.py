@@ -79,6 +79,8 @@ class Orchestrator:
         self.counters = Counters()
         self.last_evaluation: dict[str, float] = {}
         self.best = BestEvaluations(monitor)
+        self.rollbacks = 0
+        """How often the run has gone back to a save for NaN weights, on the way to where it stands."""
         self.stop_reason: str | None = None
         self.timings: dict[str, float] = {}
         self.elapsed_s = 0.0
@@ -374,12 +376,13 @@ class Orchestrator:
             "workflow": self.workflow.state_dict(),
             "counters": self.counters.state_dict(),
             "scheduler": self.scheduler.state_dict(),
-            "callbacks": [callback.state_dict() for callback in self.callbacks],
+            "callbacks": [{"type": _name(callback), "state": callback.state_dict()} for callback in self.callbacks],
             "cadences": {
                 kind: {name: cadence.state_dict() for name, cadence in grid.items()}
                 for kind, grid in (("steps", self._by_steps), ("updates", self._by_updates))
             },
             "evaluation": {"last": self.last_evaluation, "at": self._last_evaluation_at, "best": self.best.state_dict()},
+            "rollbacks": self.rollbacks,
             "elapsed_s": self.elapsed_s,
         }
         own = {
@@ -395,8 +398,7 @@ class Orchestrator:
         self.workflow.load_state_dict(shared["workflow"])
         self.counters.load_state_dict(shared["counters"])
         self.scheduler.load_state_dict(shared["scheduler"])
-        for callback, saved in zip(self.callbacks, shared["callbacks"], strict=True):
-            callback.load_state_dict(saved)
+        notes = self._load_callbacks(shared["callbacks"])
         for kind, grid in (("steps", self._by_steps), ("updates", self._by_updates)):
             for name, cadence in grid.items():
                 cadence.load_state_dict(shared["cadences"][kind][name])
@@ -405,6 +407,7 @@ class Orchestrator:
         self._ranked = None
         self._last_evaluation_at = shared["evaluation"]["at"]
         self.elapsed_s = shared["elapsed_s"]
+        self.rollbacks = shared.get("rollbacks", 0)
         note = None
         if self.collector is not None:
             note = self.collector.load_state_dict(own["collector"], self.workflow.initial_state)
@@ -412,4 +415,23 @@ class Orchestrator:
             buffer.load_state_dict(own["buffers"][name])
         self.streams.load_state_dict(own["streams"])
         self._saved_at = self._position()
-        return [note] if note else []
+        return [*notes, note] if note else notes
+
+    def _load_callbacks(self, saved: list[dict[str, Any]]) -> list[str]:
+        """Restore each callback that was there already, in order; one that a resume has added begins now."""
+        if not all(set(entry) == {"type", "state"} for entry in saved):  # of an earlier version: the states alone
+            saved = [{"type": _name(each), "state": entry} for each, entry in zip(self.callbacks, saved, strict=False)]
+        waiting = [(entry["type"], entry["state"]) for entry in saved]
+        notes = []
+        for callback in self.callbacks:
+            name = _name(callback)
+            place = next((index for index, (kind, _) in enumerate(waiting) if kind == name), None)
+            if place is None:
+                notes.append(f"callback {name.rpartition('.')[2]} begins here")
+            else:
+                callback.load_state_dict(waiting.pop(place)[1])
+        return notes + [f"callback {kind.rpartition('.')[2]} ends here" for kind, _ in waiting]
+
+
+def _name(callback: Callback) -> str:
+    return f"{type(callback).__module__}.{type(callback).__qualname__}"

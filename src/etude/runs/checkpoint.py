@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from etude.errors import CheckpointError, UserError
+from etude.files.regular import own_folder
 from etude.runs.atomic import LEFTOVER_SUFFIX, fsync_directory, read_link, replace_link
 from etude.runs.checkpoint_history import Spans, best_ranked, best_until
 from etude.runs.checkpoint_selection import best_name, checkpoint_folders, choose_checkpoint, sequence_of
@@ -174,7 +175,7 @@ class CheckpointStore:
             remove_unused(self.directory, {path for checkpoint in left for path in checkpoint.segments})
 
     def _remove_leftovers(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        own_folder(self.directory)
         for path in self.directory.iterdir():
             if path.name.startswith((_SAVING, _DELETING)):
                 shutil.rmtree(path, ignore_errors=True)

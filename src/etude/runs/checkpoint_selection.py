@@ -25,6 +25,11 @@ class Named(Saved, Protocol):
         """``full``, ``policy`` or ``damaged``."""
         ...
 
+    @property
+    def damage(self) -> str | None:
+        """Why it can't be read, when it is damaged."""
+        ...
+
 
 AnyCheckpoint = TypeVar("AnyCheckpoint", bound=Named)
 
@@ -45,17 +50,22 @@ class CheckpointOutline:
     """Bytes of its files, as its manifest says."""
     abandoned: Spans = ()
     """The sequences before it that are no part of its history."""
+    damage: str | None = None
+    """Why its manifest can't be read, when `kind` is ``damaged``."""
 
 
 def checkpoint_folders(directory: Path) -> list[Path]:
-    """Return the checkpoints in a folder, in no order; none when it isn't there."""
+    """Return the checkpoints in a folder, in no order; none when it isn't there.
+
+    A link or a file with the name of one is among them: reading it says that it is damaged, and its number is taken.
+    """
     try:
         entries = list(directory.iterdir())
     except FileNotFoundError:
         return []
     except OSError as error:
         raise CheckpointError(f"{directory}: {error.strerror or error}") from error
-    return [path for path in entries if _NAME.fullmatch(path.name) and path.is_dir() and not path.is_symlink()]
+    return [path for path in entries if _NAME.fullmatch(path.name)]
 
 
 def sequence_of(folder: Path) -> int:
@@ -73,8 +83,8 @@ def outline_checkpoints(directory: Path) -> list[CheckpointOutline]:
 def _outline(path: Path) -> CheckpointOutline:
     try:
         manifest = read_manifest(path)
-    except CheckpointError:
-        return CheckpointOutline(path, path.name, sequence_of(path), "damaged", {}, "", False, False, 0)
+    except CheckpointError as error:
+        return CheckpointOutline(path, path.name, sequence_of(path), "damaged", {}, "", False, False, 0, damage=str(error))
     size = sum(record.size for record in manifest.files.values())
     known = (manifest.kind, manifest.counters, manifest.created, manifest.is_best)
     spans = abandoned_spans(manifest.metadata)
@@ -92,22 +102,35 @@ def best_name(directory: Path, found: Sequence[Named]) -> str | None:
 def choose_checkpoint(
     selector: str, found: Sequence[AnyCheckpoint], directory: Path, why_empty: str | None = None
 ) -> AnyCheckpoint:
-    """Return the checkpoint that ``last``, ``best``, a sequence, env_steps or a name means; UserError when there is none."""
+    """Return the checkpoint that ``last``, ``best``, a sequence, env_steps or a name means; UserError when there is none.
+
+    One that can't be read is an error that names it: an older one in its place would pass for what was asked.
+    """
     if selector in ("last", "latest"):
-        matches = [checkpoint for checkpoint in found if checkpoint.kind == "full"]
+        matches = [checkpoint for checkpoint in found if checkpoint.kind != "policy"]
     elif selector == "best":
         matches = [checkpoint for checkpoint in found if checkpoint.is_best]
     else:
         matches = _matching(selector, found)
     if matches:
         # Two saves at the same env_steps: the newer, and rather one that training can continue from.
-        return max(matches, key=lambda checkpoint: (checkpoint.kind == "full", checkpoint.sequence))
+        chosen = max(matches, key=lambda checkpoint: (checkpoint.kind != "policy", checkpoint.sequence))
+        if chosen.damage is not None:
+            raise CheckpointError(f"{chosen.damage}; {_offer(chosen, found)}")
+        return chosen
     if not found and why_empty:
         raise UserError(f"checkpoint '{selector}' not found in {directory}: {why_empty}")
     names = [checkpoint.name for checkpoint in found]
     shown = ", ".join(names[-_MOST_SHOWN:]) or "no checkpoints"
     hint = did_you_mean(selector, ["last", "latest", "best", *names])
     raise UserError(f"checkpoint '{selector}' not found in {directory}, which has {shown}{hint}")
+
+
+def _offer(damaged: Named, found: Sequence[Named]) -> str:
+    readable = [each for each in found if each.kind == "full" and each.sequence < damaged.sequence]
+    if not readable:
+        return "there is no earlier one to go back to"
+    return f"the one before it: --checkpoint {max(readable, key=lambda each: each.sequence).name.split('-')[0]}"
 
 
 def _matching(selector: str, found: Sequence[AnyCheckpoint]) -> list[AnyCheckpoint]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from etude.errors import UserError
+from etude.files.regular import open_descriptor
 
 _LONGEST_WAIT_S = 5.0
 _PAUSE_S = 0.002
@@ -20,7 +21,7 @@ def exclusive_lock(path: Path, what: str) -> Iterator[None]:
     """Hold the lock at `path`; UserError naming the owner's pid when another process has it."""
     try:
         # Never truncated by opening and never deleted: both would race with the owner.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise UserError(f"{what} can't be locked: {path}: {error.strerror}") from error
     with open(descriptor, "r+b", buffering=0) as file:
@@ -50,7 +51,7 @@ def brief_lock(path: Path) -> Iterator[None]:
     training must not fail or hang for the sake of a note in its record.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     except OSError:
         yield
         return

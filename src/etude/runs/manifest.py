@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import CheckpointError
+from etude.files.documents import DocumentError, parse_json
+from etude.files.regular import read_bytes
 
 FORMAT = 2
 # Format n to the manifest of format n + 1.
@@ -23,6 +25,8 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 MANIFEST_NAME = "manifest.json"
 MAX_JSON = 64 * 2**20
+MAX_NESTING = 400
+"""Each level of a state tree can be three levels of JSON."""
 
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -73,6 +77,8 @@ def damaged(directory: Path, file: str, reason: str) -> CheckpointError:
 
 def read_manifest(directory: Path) -> Manifest:
     """Read and check ``manifest.json``; the files it names are not opened."""
+    if directory.is_symlink():
+        raise damaged(directory, directory.name, "is a link, which is never followed")
     written = _read_limited(directory, MANIFEST_NAME)
     content = _parse_json(directory, MANIFEST_NAME, written)
     if not isinstance(content, dict):
@@ -112,21 +118,16 @@ def read_json(directory: Path, relative: str) -> object:
 def _read_limited(directory: Path, relative: str) -> bytes:
     path = inside(directory, relative)
     try:
-        size = path.stat().st_size
-        if size > MAX_JSON:
-            raise damaged(directory, relative, f"{size} bytes, more than the {MAX_JSON} allowed")
-        return path.read_bytes()
+        return read_bytes(path, MAX_JSON)
     except OSError as error:
         raise damaged(directory, relative, error.strerror or str(error)) from error
 
 
 def _parse_json(directory: Path, relative: str, data: bytes) -> object:
     try:
-        return json.loads(data)
-    except RecursionError as error:
-        raise damaged(directory, relative, "nested too deeply") from error
-    except ValueError as error:
-        raise damaged(directory, relative, f"not JSON ({str(error)[:120]})") from error
+        return parse_json(data, deepest=MAX_NESTING)
+    except DocumentError as error:
+        raise damaged(directory, relative, str(error)) from error
 
 
 def inside(directory: Path, relative: str, *, root: Path | None = None) -> Path:

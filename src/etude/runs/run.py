@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude.errors import EtudeError, UserError
-from etude.runs.atomic import remove_leftovers, replace_link, write_json_atomic, write_text_atomic
+from etude.files.regular import own_folder
+from etude.runs.atomic import remove_leftovers, replace_link, write_text_atomic
 from etude.runs.disk_failure import disk_way_out
 from etude.runs.layout import RunLayout
 from etude.runs.lock import brief_lock, exclusive_lock
 from etude.runs.process import is_alive, this_process
 from etude.runs.record_migration import VERSION, migrate_record
+from etude.runs.records import read_record, write_record
 
 if TYPE_CHECKING:
     from etude.runs.checkpoint import CheckpointStore
@@ -75,7 +77,7 @@ class Run(RunLayout):
                 **(facts or {}),
             }
             # Last: a folder without run.json is not a run yet.
-            write_json_atomic(run.record_path, record)
+            write_record(run.record_path, record)
             replace_link(root / LAST_LINK, run.id)
         except BaseException as error:
             if run is not None:
@@ -121,7 +123,7 @@ class Run(RunLayout):
     @property
     def stored_record(self) -> dict[str, Any]:
         """What ``run.json`` says now, in the version that it was written in."""
-        record = read_json_object(self.record_path)
+        record = read_record(self.record_path)
         if record is None:
             raise UserError(f"{self.path}: not a run directory (no run.json)")
         if type(record.get("version")) is not int or record["version"] < 1:
@@ -168,7 +170,7 @@ class Run(RunLayout):
         with brief_lock(self.path / ".record.lock"):
             record = edit(self.record)
             try:
-                write_json_atomic(self.record_path, record)
+                write_record(self.record_path, record)
             except OSError as error:
                 raise EtudeError(f"{self.record_path} can't be written: {error.strerror or error}") from error
         return record
@@ -184,11 +186,11 @@ class Run(RunLayout):
     @property
     def summary(self) -> dict[str, Any]:
         """The results so far, from ``summary.json``; empty when there are none yet."""
-        return read_json_object(self.summary_path) or {}
+        return read_record(self.summary_path) or {}
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Replace ``summary.json``; NaN and infinities become null."""
-        write_json_atomic(self.summary_path, summary)
+        write_record(self.summary_path, summary)
 
     def checkpoints(self, keep: int = 1, keep_best: int = 1) -> CheckpointStore:
         """The run's checkpoints; how many are kept only matters to saving."""
@@ -205,6 +207,11 @@ class Run(RunLayout):
         except UserError:
             return None
         return f"its checkpoints were cleaned up on {str(cleaned.get('at'))[:10]}" if isinstance(cleaned, dict) else None
+
+    def require_own_folders(self) -> None:
+        """Make sure that what is written into the run's folders stays in the run: a link in the place of one is an error."""
+        for folder in (self.checkpoints_path, self.logs, self.videos, self.path / "provenance"):
+            own_folder(folder)
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the run for this process; UserError naming the pid when another one has it."""
@@ -229,20 +236,3 @@ def run_folders(root: Path) -> Iterator[Path]:
         yield from [path for path in root.iterdir() if path.name[0] != "." and path.is_dir() and not path.is_symlink()]
     except OSError as error:
         raise UserError(f"runs directory {root}: {error.strerror or error}") from error
-
-
-def read_json_object(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file, None without the file; UserError when it holds anything else."""
-    from etude.files.documents import DocumentError, read_json  # here: it brings YAML, and a listing may read no file at all
-
-    try:
-        value = read_json(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except DocumentError as error:
-        raise UserError(f"{path} is damaged: {error}") from error
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged: not a JSON object")
-    return value

@@ -12,7 +12,8 @@ from etude.errors import UserError
 from etude.runs.indexed_run import MONITOR, IndexedRun
 from etude.runs.last_metrics import last_metrics
 from etude.runs.process import is_alive
-from etude.runs.run import Run, read_json_object
+from etude.runs.records import read_record
+from etude.runs.run import Run
 
 _OWNER = ("pid", "pid_started", "host")
 
@@ -107,7 +108,7 @@ def _best(summary: Mapping[str, Any], newer_rows: Mapping[str, float], config: M
 
 def _json(path: Path, problems: list[str]) -> dict[str, Any]:
     try:
-        return read_json_object(path) or {}
+        return read_record(path) or {}
     except UserError as error:
         problems.append(str(error))
         return {}
@@ -115,7 +116,7 @@ def _json(path: Path, problems: list[str]) -> dict[str, Any]:
 
 def _commit(run_directory: Path) -> str | None:
     try:
-        git = read_json_object(run_directory / "provenance" / "git.json")
+        git = read_record(run_directory / "provenance" / "git.json")
     except UserError:  # null: not made in a repository
         return None
     return _text((git or {}).get("commit"))

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 import torch
 
-from etude.errors import CheckpointError
+from etude.errors import CheckpointError, EtudeError
+from etude.files.printable import one_line
 from etude.runs.checkpoint_history import Spans, abandoned_spans
 from etude.runs.manifest import MANIFEST_NAME, FileRecord, check_file, damaged, inside, read_json, read_manifest
 from etude.runs.part_files import STATE_NAME, TENSORS_NAME
 from etude.runs.state_tree import Fetch, decode
 from etude.runs.tensor_file import TensorFile
 from etude.segments import Segment, StoredSegment
+
+_MISFITS = (KeyError, ValueError, TypeError, AttributeError, IndexError, AssertionError, RuntimeError, RecursionError)
+
+
+@contextmanager
+def fitting(checkpoint: Checkpoint, what: str) -> Iterator[None]:
+    """Within, a state that is not of the form it is loaded into is one line about the checkpoint, whatever that raised.
+
+    The hashes only say that a state is what somebody saved; a stranger may have saved anything.
+    """
+    try:
+        yield
+    except (EtudeError, torch.OutOfMemoryError):
+        raise
+    except _MISFITS as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise CheckpointError(f"checkpoint {checkpoint.name} does not fit {what}: {one_line(reason)}") from error
 
 
 @dataclass(frozen=True)

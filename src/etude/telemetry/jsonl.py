@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from etude.errors import EtudeError
 from etude.files.csv_text import csv_text
+from etude.files.documents import DocumentError, parse_json
+from etude.files.regular import open_descriptor, own_folder, read_bytes
 from etude.telemetry.names import COUNTERS, Row
 
+LARGEST = 2**34
+# Beyond it readers differ, and ours takes none.
+_LARGEST_WHOLE = 2**63
+NO_ROWS = {"metrics_offset": 0}
 # Bare NaN and Infinity aren't JSON and stop other readers (browsers, jq), so they are written as these strings.
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -22,10 +30,11 @@ class JsonlSink:
     """Append metric rows to a file; each row is with the operating system when `write` returns."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab", buffering=0)
+        own_folder(path.parent)
+        self._file = open(open_descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)  # noqa: SIM115
         self._path = path
-        self._size = self._end_at_a_line()
+        self._size, self._hash = 0, hashlib.sha256()
+        self._end_at_a_line()
         _sync_folder(path)
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -39,22 +48,24 @@ class JsonlSink:
                 self._file.truncate(self._size)
             raise _named(error, self._path) from error
         self._size += len(data)
+        self._hash.update(data)
 
     def flush(self) -> None:
         """Nothing waits here: every write has already gone to the operating system."""
 
-    def sync(self) -> int:
-        """Make everything written survive a power cut, and return the file's length in bytes."""
+    def sync(self) -> dict[str, Any]:
+        """Make everything written survive a power cut, and return the file's length and hash, for `rewind` to go by."""
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise _named(error, self._path) from error
-        return self._size
+        return {"metrics_offset": self._size, "metrics_sha256": self._hash.hexdigest()}
 
-    def rewind(self, offset: int, superseded: Path) -> int:
-        """Move the rows past `offset` to `superseded` and go on from there; returns how many they were."""
-        moved = rewind(self._path, offset, superseded)
-        self._size = self._path.stat().st_size
+    def rewind(self, saved: Mapping[str, object], superseded: Path) -> int:
+        """Move the rows past what `sync` said to `superseded` and go on from there; returns how many they were."""
+        moved = rewind(self._path, saved, superseded)
+        self._size, self._hash = 0, hashlib.sha256()
+        self._end_at_a_line()
         return moved
 
     def close(self) -> None:
@@ -70,20 +81,22 @@ class JsonlSink:
         while rest:
             rest = rest[self._file.write(rest) :]
 
-    def _end_at_a_line(self) -> int:
+    def _end_at_a_line(self) -> None:
         # After a power cut the file can end within a row; the next row must not be glued to it.
-        data = self._path.read_bytes()
+        data = read_bytes(self._path, LARGEST)
         whole, _ = _whole_lines(data)
         self._file.truncate(min(len(whole), len(data)))
         self._write(whole[len(data) :])
-        return len(whole)
+        self._size = len(whole)
+        self._hash.update(whole)
 
 
 def read_rows(path: Path) -> list[Row]:
     """Read all rows; a half-written last line (a power cut) is left out with a warning."""
-    if not path.exists():
-        raise EtudeError(f"{path}: there is no such metrics file")
-    whole, torn = _whole_lines(path.read_bytes())
+    try:
+        whole, torn = _whole_lines(read_bytes(path, LARGEST))
+    except FileNotFoundError:
+        raise EtudeError(f"{path}: there is no such metrics file") from None
     if torn:
         warnings.warn(f"{path}: the last line is incomplete (a power cut?) and is left out", UserWarning, stacklevel=2)
     rows: list[Row] = []
@@ -95,9 +108,15 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def rewind(path: Path, offset: int, superseded: Path) -> int:
-    """Move the rows past byte `offset` to the end of `superseded` and return how many there were."""
-    data = path.read_bytes() if path.exists() else b""
+def rewind(path: Path, saved: Mapping[str, object], superseded: Path) -> int:
+    """Move the rows past those that a checkpoint knows to the end of `superseded` and return how many there were.
+
+    `saved` is what `JsonlSink.sync` returned then, or NO_ROWS: a file that has lost or changed rows is an error.
+    """
+    data = _read_if_there(path)
+    offset, digest = saved.get("metrics_offset"), saved.get("metrics_sha256")
+    if type(offset) is not int or offset < 0:
+        raise EtudeError(f"{path}: the checkpoint's position {str(offset)[:40]} is none; the checkpoint is damaged")
     if offset > len(data):
         raise EtudeError(
             f"{path}: {len(data)} bytes long, but the checkpoint was saved when it had {offset}; "
@@ -105,16 +124,21 @@ def rewind(path: Path, offset: int, superseded: Path) -> int:
         )
     if offset > 0 and data[offset - 1 : offset] != b"\n":
         raise EtudeError(f"{path}: the checkpoint's position {offset} is not at the start of a row; the file was changed since")
+    if digest is not None and digest != hashlib.sha256(data[:offset]).hexdigest():
+        raise EtudeError(
+            f"{path}: rows in it have changed since the checkpoint was saved. Restore the file, or resume from an earlier "
+            "checkpoint"
+        )
     moved, torn = _whole_lines(data[offset:])
     if not moved and not torn:
         return 0
     # The copy is safe on disk before the original is cut. A crash in between leaves the rows in both places, and
     # the next rewind finds them already copied.
-    superseded.parent.mkdir(parents=True, exist_ok=True)
-    earlier = superseded.read_bytes() if superseded.exists() else b""
+    own_folder(superseded.parent)
+    earlier = _read_if_there(superseded)
     if not earlier.endswith(moved):
         _replace(superseded, earlier + moved)
-    with path.open("r+b") as file:
+    with open(open_descriptor(path, os.O_RDWR), "r+b") as file:
         file.truncate(offset)
         os.fsync(file.fileno())
     return moved.count(b"\n")
@@ -133,9 +157,12 @@ def _encode(row: Row) -> str:
 
 
 def _to_json(value: float) -> float | str:
-    if isinstance(value, int):
+    if isinstance(value, int) and abs(value) < _LARGEST_WHOLE:
         return value
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
@@ -143,8 +170,8 @@ def _to_json(value: float) -> float | str:
 
 def _decode(line: bytes) -> dict[str, float] | None:
     try:
-        row = json.loads(line)
-    except ValueError:
+        row = parse_json(line)
+    except DocumentError:
         return None
     if not isinstance(row, dict):
         return None
@@ -155,6 +182,13 @@ def _decode(line: bytes) -> dict[str, float] | None:
             return None
         decoded[name] = number
     return decoded
+
+
+def _read_if_there(path: Path) -> bytes:
+    try:
+        return read_bytes(path, LARGEST)
+    except FileNotFoundError:
+        return b""
 
 
 def _whole_lines(data: bytes) -> tuple[bytes, bool]:
@@ -171,7 +205,8 @@ def _whole_lines(data: bytes) -> tuple[bytes, bool]:
 def _replace(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)  # what a killed writer left, or a link that somebody put there
+        with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -16,6 +16,7 @@ from typing import TextIO, cast
 
 from etude.errors import EtudeError
 from etude.files.printable import printable
+from etude.files.regular import open_descriptor, own_folder
 
 # Colours and cursor moves (CSI), titles and links (OSC), and the two-character escapes.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -56,8 +57,8 @@ class RunLog:
                     os.close(descriptor)
 
     def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        own_folder(self._path.parent)
+        self._descriptor = open_descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def _append(self, data: bytes) -> None:
         if self._descriptor is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import UserError
+from etude.files.regular import own_folder
 from etude.telemetry.names import COUNTERS, Row
 
 _FORMAT = "brain.Event:2"
@@ -39,7 +40,7 @@ class TensorBoardSink:
         self._summaries: Any = summary_pb2
         self._record_writer = RecordWriter
         self._axis = axis
-        log_dir.mkdir(parents=True, exist_ok=True)
+        own_folder(log_dir)
         name = f"{_PREFIX}{_next_stamp(log_dir)}.{socket.gethostname()}.{os.getpid()}"
         self._file = open(log_dir / name, "xb", buffering=0)  # noqa: SIM115 - closed by `close`
         try:

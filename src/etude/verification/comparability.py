@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,15 @@ from typing import Any
 import torch
 
 from etude.compute.accelerate import has_compiler
+from etude.files.documents import DocumentError, read_json
+from etude.files.regular import read_bytes
 from etude.runs import provenance
 from etude.runs.run import Run
+from etude.runs.settings_files import HASH, read_changes
 from etude.verification.subject import Subject
 
 _CODE = "packages.etude"
+_LARGEST_LOG = 2**30
 
 
 def obstacles(subject: Subject, *, brings_etude: bool) -> list[str]:
@@ -47,11 +50,8 @@ def late_obstacles(subject: Subject, facts: Mapping[str, Any]) -> list[str]:
 
 def _changed_alike(stored: Path, again: Path) -> bool:
     """Whether each change so far was made at the same place, from the same values to the same values."""
-    path = Path("logs", "changes.jsonl")
-    mine, theirs = (
-        [json.loads(line) for line in (run / path).read_text(encoding="utf-8").splitlines()] if (run / path).exists() else []
-        for run in (again, stored)
-    )
+    # Where and what, not the file's hash: names in the settings differ.
+    mine, theirs = ([{**entry, HASH: None} for entry in read_changes(Run(run))] for run in (again, stored))
     return mine == theirs[: len(mine)]
 
 
@@ -63,8 +63,8 @@ def is_other_etude(subject: Subject) -> bool:
 
 def _environment(subject: Subject) -> dict[str, Any]:
     try:
-        environment = json.loads((subject.run.path / "provenance" / "environment.json").read_bytes())
-    except (OSError, ValueError):
+        environment = read_json(subject.run.path / "provenance" / "environment.json")
+    except (OSError, DocumentError):
         return {}
     return environment if isinstance(environment, dict) else {}
 
@@ -116,7 +116,7 @@ def _was_resumed(subject: Subject) -> bool:
     if subject.changes_within:
         return True
     try:
-        return "resumed from checkpoint" in subject.run.log_path.read_text(encoding="utf-8", errors="replace")
+        return b"resumed from checkpoint" in read_bytes(subject.run.log_path, _LARGEST_LOG)
     except OSError:
         return False
 

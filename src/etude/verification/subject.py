@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from etude.config.layers import put
 from etude.config.overrides import quote
 from etude.errors import EtudeError, UserError
 from etude.runs.run import Run
 from etude.runs.saved_checkpoint import Checkpoint
+from etude.runs.settings_files import read_changes, read_settings
 from etude.telemetry.jsonl import read_rows
 from etude.telemetry.names import Row
 
@@ -120,9 +119,9 @@ def read_subject(run: Run, *, steps: int | None = None) -> Subject:
     if status == "running":
         pid = run.record.get("pid")
         raise UserError(f"run {run.id} is still running (process {pid}); verify it when it has ended, or stop it first")
-    settings = _read_settings(run)
+    settings = read_settings(run)
     facts = settings.pop("_resolved", None)
-    changes = _read_changes(run)
+    changes = [_change(run.logs / "changes.jsonl", number, entry) for number, entry in enumerate(read_changes(run), start=1)]
     last_settings = copy.deepcopy(settings)
     for change in reversed(changes):
         change.undo(settings)
@@ -158,32 +157,14 @@ def _first(subject: Subject, full: list[Checkpoint], steps: int) -> Subject:
     )
 
 
-def _read_settings(run: Run) -> dict[str, Any]:
+def _change(path: Path, number: int, entry: Any) -> Change:
     try:
-        data = yaml.safe_load(run.resolved_path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise EtudeError(f"{run.resolved_path}: can't be read: {str(error).splitlines()[0]}") from None
-    if not isinstance(data, dict):
-        raise EtudeError(f"{run.resolved_path}: is not a config")
-    return data
-
-
-def _read_changes(run: Run) -> list[Change]:
-    path = run.logs / "changes.jsonl"
-    if not path.exists():
-        return []
-    return [_change(path, number, line) for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)]
-
-
-def _change(path: Path, number: int, line: str) -> Change:
-    try:
-        entry = json.loads(line)
         pairs = [text.partition(": ") for text in entry["changes"]]
         values = {key: tuple(_value(side) for side in text.split(" → ")) for key, _, text in pairs}
         if any(len(sides) != 2 for sides in values.values()):
             raise ValueError("not old → new")
         return Change(Position.of(entry), values)  # type: ignore[arg-type] # two sides each, as just checked
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EtudeError(f"{path}: line {number} is not a record of changed settings ({str(error)[:80]})") from None
 
 

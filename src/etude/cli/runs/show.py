@@ -175,10 +175,10 @@ def _changes(path: Path) -> list[str]:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     from etude.errors import UserError
-    from etude.runs.run import read_json_object
+    from etude.runs.records import read_record
 
     try:
-        return read_json_object(path)
+        return read_record(path)
     except UserError:  # null: not made in a repository
         return None
 

@@ -150,7 +150,7 @@ def test_one_flipped_digit_of_a_row_is_noticed(run: Run, said: Callable[..., str
 def test_a_flipped_digit_of_a_record_is_noticed(run: Run, capsys: pytest.CaptureFixture[str], name: str) -> None:  # Defect 6
     path = run.path / name
     path.write_text(path.read_text().replace('"seed": 1', '"seed": 8'))
-    etude(["runs", "list", "--runs", str(run.path.parent)])
+    etude(["runs", "rebuild", "--runs", str(run.path.parent)])
     assert f"{name} is damaged: its checksum differs" in capsys.readouterr().err
 
 

@@ -87,7 +87,7 @@ class SeedGroup:
                 raise UserError(failed[0].complaint.removeprefix("etude: ")) if 2 in codes else SeedsFailedError(text)
         return 130 if stopping else 0
 
-    def result(self, metric: str = "eval/return_mean") -> Summary | None:
+    def result(self, metric: str) -> Summary | None:
         """Return the statistics of the last value of a metric over the seeds that finished."""
         values = [
             value

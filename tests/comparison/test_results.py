@@ -199,5 +199,8 @@ def test_the_best_loss_is_the_lowest(tmp_path: Path) -> None:
 
 
 def test_what_a_run_monitors_says_which_is_best(tmp_path: Path) -> None:
-    path = write_run(tmp_path, "a", settings={"checkpoint.monitor": "eval/return_mean", "checkpoint.monitor_mode": "min"})
-    assert compare([path]).results[0].best == 10.0
+    monitor = {"checkpoint.monitor": "eval/length_mean", "checkpoint.monitor_mode": "min"}
+    path = write_run(tmp_path, "a", settings=monitor, metrics={"eval/length_mean": [7.0, 5.0, 6.0, 8.0]})
+    comparison = compare([path])
+    assert comparison.metrics == ["eval/length_mean"], "what they monitor is what is compared if nothing is asked"
+    assert comparison.results[0].best == 5.0

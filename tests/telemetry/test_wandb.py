@@ -5,8 +5,12 @@ import types
 
 import pytest
 
+from etude.config.compose import compose
 from etude.errors import UserError
+from etude.run_sinks import optional_sinks
+from etude.telemetry.alerts import Alerts
 from etude.telemetry.wandb import WandbSink
+from tests.runs.run_trees import make_run
 
 
 class FakeRun:
@@ -94,3 +98,11 @@ def test_rows_of_a_resumed_run_are_numbered_on(wandb, tmp_path):
     sink = make(tmp_path, rows_before=3)
     sink.write([{"env_steps": 40, "train/loss": 1.0}, {"env_steps": 50, "train/loss": 2.0}])
     assert wandb.run.steps == [3, 4]
+
+
+def test_the_seeds_of_a_group_are_one_group_there_too(wandb, tmp_path):
+    config = compose("CartPole-v1:ppo", words=["logging.wandb.enabled=true", "experiment.group=seeds"]).config
+    run = make_run(tmp_path, "x")
+    (sink,) = optional_sinks(config, run, [], Alerts(print))
+    sink.close()
+    assert wandb.calls[0]["group"] == "seeds"

@@ -46,7 +46,7 @@ def train_group(
     code = group.train(GroupView(group, sys.stderr, quiet=quiet).show)
     # Nobody may be reading any more: the runs are what was asked for, and they are done.
     with contextlib.suppress(OutputClosedError):
-        for line in result_lines(group):
+        for line in result_lines(group, config.checkpoint.monitor):
             say(line)
     note(f"compare them: etude runs compare --group {shlex.quote(group.name)}{runs_option(root)}")
     return code
@@ -101,16 +101,16 @@ def _line(member: Seed) -> str:
     return f"  seed {member.seed:<4} {bar} {share:4.0%}  {member.state:<11}{last}{f'  {duration(took)}' if took else ''}"
 
 
-def result_lines(group: SeedGroup) -> list[str]:
-    """Return the result of the group: one row of all seeds together."""
-    summary = group.result()
+def result_lines(group: SeedGroup, metric: str) -> list[str]:
+    """Return the result of the group: one row of all seeds together, of the metric that they monitor."""
+    summary = group.result(metric)
     if summary is None:
         return []
     finished = f"{summary.count} of {len(group.members)} seeds"
     if summary.mean.interval is None:
-        return [f"eval/return_mean {number(summary.mean.value)} ({finished}; an interval needs two)"]
+        return [f"{metric} {number(summary.mean.value)} ({finished}; an interval needs two)"]
     (low, high), iqm = summary.mean.interval, summary.iqm
     inner = f", IQM {number(iqm.value)} [{number(iqm.interval.low)}, {number(iqm.interval.high)}]" if iqm.interval else ""
     spread = f"min {number(summary.low)}, max {number(summary.high)}"
     mean = f"mean {number(summary.mean.value)}, 95% CI [{number(low)}, {number(high)}]"
-    return [f"eval/return_mean over {finished}: {mean}{inner}, {spread}"]
+    return [f"{metric} over {finished}: {mean}{inner}, {spread}"]

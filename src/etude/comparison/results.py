@@ -19,7 +19,7 @@ from etude.comparison.members import Member, read_member
 from etude.errors import UserError, did_you_mean
 from etude.runs.statistics import Estimate, Summary, interquartile_mean, mean, probability_of_improvement, summarise
 
-# What is compared if nothing is asked: the first that any run has.
+# What is compared if nothing is asked and no one metric is monitored: the first that any run has.
 USUAL_METRICS = ("eval/return_mean", "collect/return_mean", "train/loss")
 _RETURNS = ("eval/return_mean", "collect/return_mean", "eval/sample_return_mean", "eval/mode_return_mean")
 AGGREGATES = {"mean": mean, "iqm": interquartile_mean}
@@ -155,7 +155,9 @@ def choose_metrics(members: Sequence[Member], wanted: Sequence[str]) -> list[str
     if not known:
         raise UserError("the run has no metrics yet" if len(members) == 1 else f"none of {len(members)} runs has metrics yet")
     if not wanted:
-        return [next((name for name in USUAL_METRICS if name in known), known[0])]
+        monitored = {member.facts.best_metric for member in members}
+        usual = [*(monitored if len(monitored) == 1 else ()), *USUAL_METRICS]
+        return [next((name for name in usual if name in known), known[0])]
     chosen: list[str] = []
     for pattern in wanted:
         found = [name for name in known if name == pattern or fnmatchcase(name, pattern)]

@@ -59,6 +59,7 @@ def test_environments_are_measured_without_peers(tmp_path: Path) -> None:
     assert document["benches"][0]["ratios"]["etude-gymnasium / sync"] > 0
 
 
+@pytest.mark.slow
 def test_physics_is_measured_where_mujoco_is(tmp_path: Path) -> None:
     pytest.importorskip("mujoco")
     _, document = run(tmp_path, "step-halfcheetah", "--sides", "etude-gymnasium", "sync", "mujoco-batch")

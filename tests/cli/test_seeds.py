@@ -78,21 +78,38 @@ def test_a_wrong_request_is_one_line_and_no_run(capsys: pytest.CaptureFixture[st
     assert not list((tmp_path / "runs").glob("2*"))
 
 
+# Waits at its first row until a signal has come.
+PATIENT = """
+import os, signal, time
+from pathlib import Path
+from etude.orchestration.callbacks import Callback
+
+class Patient(Callback):
+    def on_row(self, progress, row):
+        if Path("go").exists():
+            return
+        heard, before = [], signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, lambda *came: heard.append(came) or before(*came))
+        Path(f"waits-{os.getpid()}").touch()
+        while not heard:
+            time.sleep(0.01)
+"""
+
+
 def test_an_interrupted_group_goes_on_with_auto_resume(tmp_path: Path) -> None:
-    words = [*TINY, "training.total_steps=60000", "--seed", "1,2", "--auto-resume"]
+    Path("patient.py").write_text(PATIENT)
+    words = [*TINY, "training.callbacks=[{type: patient.Patient}]", "--seed", "1,2", "--parallel", "2", "--auto-resume"]
     child = subprocess.Popen([sys.executable, "-m", "etude", "train", *words], stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    root = tmp_path / "runs"
-    while time.monotonic() < deadline:
-        runs = find_runs(root) if root.is_dir() else []
-        if len(runs) == 2 and all((run.env_steps or 0) > 0 for run in runs):
-            break
-        time.sleep(0.2)
+    while len(list(tmp_path.glob("waits-*"))) < 2:
+        assert child.poll() is None
+        time.sleep(0.05)
     os.kill(child.pid, signal.SIGTERM)
-    child.communicate(timeout=60)
+    child.communicate(timeout=120)
     assert child.returncode == 130
+    root = tmp_path / "runs"
     stopped = find_runs(root)
     assert [run.status for run in stopped] == ["interrupted"] * 2
+    Path("go").touch()
     assert etude(["train", *words]) == 0
     assert [(run.id, run.status) for run in find_runs(root)] == [(run.id, "finished") for run in stopped]
 

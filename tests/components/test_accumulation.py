@@ -91,10 +91,10 @@ def test_what_belongs_to_rows_stays_in_their_order() -> None:
     torch.testing.assert_close(step.per_row["q"], rows.square())
 
 
-@pytest.mark.parametrize("compiling", ["off", "on"])
-def test_the_squares_of_the_groups_norms_add_up_to_the_whole_norms(compiling: str, tmp_path: Path) -> None:
+def test_the_squares_of_the_groups_norms_add_up_to_the_whole_norms(tmp_path: Path) -> None:
+    # Compiled, every metric is the eager one's: `test_gradient_step.py`.
     words = ("training.total_steps=512", "algorithm.epochs=1", "algorithm.batch_size=1.0", "logging.every_steps=1")
-    run = train("CartPole-v1:ppo", tmp_path, *words, "evaluation.every_steps=0", f"experiment.compile={compiling}")
+    run = train("CartPole-v1:ppo", tmp_path, *words, "evaluation.every_steps=0")
     logged = [row for row in read_rows(run.metrics_path) if "train/grad_norm" in row]
     assert logged
     for row in logged:  # one gradient step each

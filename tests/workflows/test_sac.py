@@ -142,7 +142,7 @@ def test_exactly_so_many_random_actions_come_before_the_first_update() -> None:
     assert orchestrator.counters.updates == 1 + (200 - 40) // 2
 
 
-@pytest.mark.parametrize("spec", ["Pendulum-v1:sac", MASKED])
+@pytest.mark.parametrize("spec", ["Pendulum-v1:sac", pytest.param(MASKED, marks=pytest.mark.slow)])
 def test_a_compiled_update_equals_an_eager_one(spec: str) -> None:
     assert_compiled_equals_eager(spec, TINY, ("actor", "critic", "target_critic", "temperature"))
 

@@ -102,6 +102,7 @@ def test_a_stopped_run_is_the_run_that_was_not(words: tuple[str, ...], tmp_path:
 
 
 @pytest.mark.slow  # it compiles; SAC and TD3 do in every suite
+@pytest.mark.slow
 def test_a_compiled_update_equals_an_eager_one() -> None:
     assert_compiled_equals_eager("Pendulum-v1:tqc", TINY, ("actor", "critic", "target_critic", "temperature"))
 

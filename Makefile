@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-optional attack lint types install docs clean
+.PHONY: demo test test-slow test-optional coverage attack lint types install docs clean
 
 install: $(VENV)/.installed
 
@@ -36,6 +36,12 @@ test-optional: install  ## The contract on families that need packages of their 
 
 attack: install  ## Kill runs, flip bytes and plant hostile files, until something breaks: an hour.
 	$(BIN)/python -m tools.attack
+
+# COVERAGE_OF=tests/runs measures a part of the suite alone.
+COVERAGE_OF ?= tests
+
+coverage: install  ## Which lines and branches of src/etude the tests of seconds reach.
+	$(BIN)/python -m pytest -n auto --cov --cov-report=term --cov-report=html:build/coverage $(COVERAGE_OF)
 
 docs: install  ## Refresh the generated parts of the documentation.
 	$(BIN)/python -m etude.config.reference docs/configuration.md

@@ -1,4 +1,4 @@
-"""Shared by every test: one torch thread, and no trace outside the temporary folder."""
+"""Shared by every test: what kind it is, one torch thread, and no trace outside the temporary folder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+
+TESTS = Path(__file__).parent
+# Of Etude as a user meets it: commands, runs from start to end, processes, pages. All others mirror a package of src/etude.
+OF_THE_WHOLE = {"bench", "cli", "docs", "faults", "verification"}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    folder, *rest = item.path.relative_to(TESTS).parts
+    item.add_marker("integration" if not rest or folder in OF_THE_WHOLE else "unit")
 
 
 @pytest.fixture(autouse=True)

@@ -187,6 +187,28 @@ def test_loading_goes_in_place_and_also_back_to_the_very_beginning(part: Part) -
     assert_same(everything(net, optimizer), once)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("step", True),
+        ("step", 3),
+        ("step", None),
+        ("exp_avg", "text"),
+        ("exp_avg", torch.zeros(7)),
+        ("exp_avg", torch.zeros(1, 2, 3, 4)),
+    ],
+)
+def test_a_state_that_no_optimiser_could_go_on_with_is_refused(key: str, value: object) -> None:
+    net = network()
+    optimizer, _ = build(Part("adam"), net)
+    step(net, optimizer, seed=0)
+    state = optimizer_state(optimizer)
+    state["state"] = {index: dict(values) for index, values in state["state"].items()}
+    state["state"][0][key] = value
+    with pytest.raises(ValueError, match=f"optimiser state '{key}' of parameter 0"):
+        load_optimizer_state(build(Part("adam"), network())[0], state)
+
+
 def test_two_optimisers_only_the_critic_steps() -> None:
     """Manual optimisation: each optimiser moves its own network, when it is told to, and nothing else."""
     actor, critic = network(1), network(2)

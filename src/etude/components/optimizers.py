@@ -115,6 +115,7 @@ def load_optimizer_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> None
             continue
         current = optimizer.state[parameter]
         for key, value in moments[index].items():
+            _check_moment(optimizer, index, parameter, key, value)
             if isinstance(current.get(key), Tensor) and isinstance(value, Tensor):
                 current[key].copy_(value)
             elif isinstance(value, Tensor):
@@ -129,3 +130,17 @@ def load_optimizer_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> None
                 group[key].copy_(values[key])
             elif key in group:
                 group[key] = values[key]
+
+
+def _check_moment(optimizer: Optimizer, index: int, parameter: Tensor, key: str, value: object) -> None:
+    """Refuse what the optimiser could not go on with: a checkpoint can come from a stranger."""
+    where = f"optimiser state {str(key)[:60]!r} of parameter {index}"
+    if isinstance(value, Tensor):
+        # A moment is of the parameter's shape, or of one that is spread over it (Adafactor's rows and columns).
+        sizes = zip(reversed(value.shape), reversed(parameter.shape), strict=False)
+        if (value.ndim > parameter.ndim and value.numel() != 1) or any(size not in (1, its) for size, its in sizes):
+            raise ValueError(f"{where}: of shape {tuple(value.shape)}, and the parameter is of {tuple(parameter.shape)}")
+    elif isinstance(value, bool) or not isinstance(value, int | float | None):
+        raise ValueError(f"{where}: {type(value).__name__} is neither a tensor nor a number")
+    elif key == "step" and type(optimizer).__module__.startswith("torch.optim"):
+        raise ValueError(f"{where}: must be a tensor")

@@ -1,17 +1,19 @@
-"""Tries everything briefly: random steps in every environment, a short training of every preset."""
+"""Tries everything briefly: random steps in every environment, a short training of every preset, every config composed."""
 
 from __future__ import annotations
 
 import math
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from etude.config.compose import compose
+from etude.config.compose import Composition, compose
 from etude.config.environment_presets import environment_presets, variants
 from etude.config.groups import preset_names
+from etude.config.overrides import GROUPS
 from etude.config.schema import Config
 from etude.environments.catalog import catalog
 from etude.environments.families import family_of
@@ -19,7 +21,8 @@ from etude.errors import EtudeError
 from etude.isolation import Call, Result, Tell, run_isolated
 
 _ENVS = 4
-_EXPERIMENT = "+experiment="
+_EXPERIMENT, _NETWORK = "+experiment=", "network@network.actor="
+_CONFIGS = Path("configs")
 _GIVEN_UP = ("Etude reads", "Etude acts in", "moved", "deprecated", "out of date", "only supported on")
 
 
@@ -55,6 +58,15 @@ def preset_specs(contains: str = "") -> list[str]:
     return [spec for spec in specs if contains.lower() in spec.lower()]
 
 
+def config_names(contains: str = "") -> list[str]:
+    """Return all that can be composed: presets, experiments, networks as the word that chooses one, and files of ./configs."""
+    names = [*preset_specs(), *(f"{_NETWORK}{name}" for name in preset_names("network"))]
+    files = sorted(path for kind in ("yaml", "json") for path in _CONFIGS.rglob(f"*.{kind}"))
+    # A folder of presets holds parts of configs; they are chosen by the names above.
+    names += [str(path) for path in files if path.relative_to(_CONFIGS).parts[0] not in GROUPS]
+    return [name for name in names if contains.lower() in name.lower()]
+
+
 def try_environments(names: Sequence[str], *, steps: int, jobs: int, timeout_s: float) -> Iterator[Outcome]:
     """Take random steps in each environment, in a process of its own."""
     from etude.environments.probe import probe_steps
@@ -74,6 +86,28 @@ def try_presets(specs: Sequence[str], *, steps: int, jobs: int, timeout_s: float
         for result in run_isolated(calls, jobs=jobs, timeout_s=timeout_s, preload=["etude.session"]):
             facts = result.facts
             yield _outcome(result, f"{facts.get('env_steps', 0)} steps, {facts.get('updates', 0)} updates")
+
+
+def try_configs(names: Sequence[str]) -> Iterator[Outcome]:
+    """Compose each config: every key, value, network, wrapper and option in it is checked, and nothing is built."""
+    for name in names:
+        began = time.monotonic()
+        try:
+            config = _composed(name).config
+        except EtudeError as error:
+            problems = str(error).splitlines()
+            yield Outcome(name, "failed", problems[0], time.monotonic() - began, "\n".join(problems[1:]))
+        else:
+            says = f"{config.environment.id}:{config.algorithm.name}, {config.training.total_steps:,} steps"
+            yield Outcome(name, "passed", says, time.monotonic() - began)
+
+
+def _composed(name: str) -> Composition:
+    if name.startswith(_NETWORK):
+        return compose("CartPole-v1:ppo", words=[name])
+    if name.startswith(_EXPERIMENT):
+        return compose(words=[name])
+    return compose(file=Path(name)) if Path(name).parts[0] == _CONFIGS.name else compose(name)
 
 
 def train_briefly(tell: Tell, spec: str, steps: int, folder: str) -> None:

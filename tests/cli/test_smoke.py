@@ -38,6 +38,37 @@ def test_presets_learn_and_leave_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_every_config_composes_here_and_a_wrong_one_of_ones_own_is_named_with_all_that_is_wrong(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, found = report(capsys, "configs")
+    assert (code, found["failed"], found["skipped"]) == (0, 0, 0)
+    assert {"CartPole-v1:ppo", "+experiment=ppo_cartpole", "network@network.actor=mlp_64"} <= {
+        each["name"] for each in found["results"]
+    }
+    for name, text in {
+        "experiment/mine.yaml": "# @package _global_\nenvironment: {id: CartPole-v1}\nalgorithm: {name: ppo, gama: 1}\n",
+        "network/odd.yaml": "type: mlp\nhidden_dims: none\n",
+        "right.yaml": "environment: {id: CartPole-v1, wrappers: [{id: reward_scale, factor: 0.1}]}\nalgorithm: ppo\n",
+        "sub/wrong.json": '{"environment": {"id": "CartPole-v1", "wrappers": [{"id": "crp"}, {"id": "crop", "lef": 1}]}, "algorithm": "ppo"}',
+    }.items():
+        (tmp_path / "configs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "configs" / name).write_text(text)
+    assert etude(["smoke", "configs"]) == 1
+    shown = capsys.readouterr().out
+    assert "✓ configs/right.yaml" in shown
+    assert "4 failed" not in shown
+    assert "3 failed" in shown
+    for said in (
+        "gama: unknown key; did you mean 'gamma'?",
+        "hidden_dims",
+        "unknown wrapper 'crp'; did you mean 'crop'?",
+        "lef",
+    ):
+        assert said in shown, said
+
+
 STATUSES = [
     (Result("a", "missing", "needs jax: pip install jax"), "skipped", "needs jax: pip install jax"),
     (Result("a", "refused", "observation is a Text space; Etude reads Box"), "skipped", "Text space"),
@@ -71,6 +102,7 @@ def test_a_failure_is_shown_with_its_output_and_exit_code_1(
 def test_a_filter_that_finds_nothing_is_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert etude(["smoke", "envs", "--filter", "qqqq"]) == 2
     assert etude(["smoke", "presets", "--filter", "qqqq"]) == 2
+    assert etude(["smoke", "configs", "--filter", "qqqq"]) == 2
     assert "etude envs" in capsys.readouterr().err
 
 

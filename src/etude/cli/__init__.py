@@ -35,7 +35,7 @@ app.command("etude.cli.envs:envs", name="envs", help="List environments and thei
 app.command("etude.cli.experiments:experiments", name="experiments", help="List experiments that have a name of their own.")
 app.command("etude.cli.robots:robots", name="robots", help="List robots of this machine, and say what is known of each.")
 app.command("etude.cli.doctor:doctor", name="doctor", help="Say what works on this machine, and what would help.")
-app.command("etude.cli.smoke:app", name="smoke", help="Try everything briefly: every environment, every preset.")
+app.command("etude.cli.smoke:app", name="smoke", help="Try everything briefly: every environment, preset and config.")
 app.command("etude.cli.check:check", name="check", help="Check an environment of your own, and say what is wrong with it.")
 app.command("etude.cli.algorithms:algorithms", name="algorithms", help="List algorithms.")
 

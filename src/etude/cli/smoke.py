@@ -14,7 +14,7 @@ from etude.cli.output import drawing, emit_json, say, styled
 if TYPE_CHECKING:
     from etude.smoke import Outcome
 
-app = App(name="smoke", help="Try everything briefly: every environment, every preset.")
+app = App(name="smoke", help="Try everything briefly: every environment, preset and config.")
 Filter = Annotated[str, Parameter(name=["--filter", "-f"])]
 AsJson = Annotated[bool, Parameter(name="--json")]
 _MARKS = {"passed": ("✓", "green"), "failed": ("✗", "bold red"), "skipped": ("-", "dim")}
@@ -92,6 +92,29 @@ def presets(
 
     specs = _chosen(smoke.preset_specs(contains), limit, f"no preset contains '{contains}'; see `etude envs`")
     return _report(smoke.try_presets(specs, steps=steps, jobs=_jobs(jobs), timeout_s=timeout), len(specs), "presets", as_json)
+
+
+@app.command
+def configs(*, contains: Filter = "", limit: int = 0, as_json: AsJson = False) -> int:
+    """Compose every preset, experiment and network, Etude's own and those of ./configs, and every config file there.
+
+    Every key, value and schedule is checked, and wrappers by their ids and options; nothing is trained. Exit code 1 if one
+    is wrong.
+
+    Parameters
+    ----------
+    contains
+        Only names with this text, such as CartPole or configs/.
+    limit
+        At most so many; 0 is all.
+    as_json
+        Print JSON.
+    """
+    at_least(0, limit=limit)
+    from etude import smoke
+
+    names = _chosen(smoke.config_names(contains), limit, f"no config's name contains '{contains}'; without it all are tried")
+    return _report(smoke.try_configs(names), len(names), "configs", as_json)
 
 
 def _check(limit: int, steps: int, jobs: int | None, timeout: float) -> None:

@@ -16,6 +16,7 @@ from etude.cli.runs.columns import cell, default_columns
 from etude.cli.runs.table import drawn_table
 from etude.cli.runs.words import age, size
 from etude.runs.index import find_runs
+from etude.runs.run import Run
 from tests.runs.run_trees import make_run
 
 
@@ -185,3 +186,25 @@ def test_listing_does_not_wait_for_torch_nor_for_yaml(three: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
     code = "import sys; from etude.cli import run; run(['runs', 'list', '-f', 'best>1']); assert 'yaml' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_step_of_the_best_is_a_column(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(root, "x")
+    best = {"metric": "eval/return_mean", "mode": "max", "value": 7.0, "env_steps": 12_000}
+    run.write_summary({"counters": {"env_steps": 20_000, "updates": 1_500}, "best": best})
+    assert etude(["runs", "list", "--columns", "best,best_step,updates", "--runs", str(root)]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["BEST", "BEST", "AT", "STEP", "UPDATES"],
+        ["7", "12,000", "1,500"],
+    ]
+
+
+def test_where_the_lowest_is_the_best_it_comes_first(root: Path) -> None:
+    for value in (3.0, 1.0, 2.0):
+        run = make_run(root, f"r{value:g}")
+        run.write_summary({"best": {"metric": "eval/length_mean", "mode": "min", "value": value}})
+    assert [row.best for row in find_runs(root, sort="best")] == [1.0, 2.0, 3.0]
+    assert [row.best for row in find_runs(root, sort="best", reverse=True)] == [3.0, 2.0, 1.0]
+    assert Run.resolve("@best", root).record["name"] == "r1"
+    make_run(root, "usual", best=5.0)
+    assert Run.resolve("@best", root).record["name"] == "usual", "the usual metric goes before any other"

@@ -13,7 +13,7 @@ from etude.runs.indexed_run import MONITOR, IndexedRun
 from etude.runs.run_keys import FACTS, RunKeys, is_result, value_of
 from etude.telemetry.readable import duration
 
-HEADINGS = {"id": "RUN", "env_steps": "STEPS", "elapsed_s": "TOOK"}
+HEADINGS = {"id": "RUN", "env_steps": "STEPS", "best_step": "BEST AT STEP", "elapsed_s": "TOOK"}
 # In a narrow terminal these give way, the first one first; who the run is and what came of it stays.
 GIVE_WAY = ("age", "tags", "group", "algorithm", "environment", "last")
 _NUMERIC = ("seed", "age")
@@ -67,8 +67,10 @@ def _cell(run: IndexedRun, key: str) -> str:
             return value[:12]
         case "tags":
             return ", ".join(value)
-        case "seed" | "total_steps":
-            return f"{value:,}" if key == "total_steps" else str(value)
+        case "total_steps" | "best_step" | "updates" | "episodes":
+            return f"{value:,}"
+        case "seed":
+            return str(value)
     if "/" in key or key in ("best", "last"):
         return number(value)
     return value if isinstance(value, str) else json.dumps(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from pathlib import Path
@@ -77,6 +78,7 @@ def init_with(**attributes: Any) -> type[Sound]:
     return changed(__init__=build)
 
 
+HALVES = itertools.cycle([False] * 33 + [True])
 WRONG = {
     "four things": (with_step(lambda _, o, r, t, u, i: (o, r, t, i)), "step: returns 4 things", "OldGymAdapter"),
     "old reset": (changed(reset=lambda self, seed=None, options=None: self.observe()), "observation alone", "OldGymAdapter"),
@@ -103,6 +105,20 @@ WRONG = {
         "self.np_random",
     ),
     "text space": (init_with(observation_space=lambda: spaces.Text(9)), "Text space; Etude reads", "ObservationWrapper"),
+    # Defect 37: these were tracebacks, and ends were not compared.
+    "no space": (changed(__init__=lambda self: setattr(self, "place", 0.0)), "it has no observation_space", "gymnasium.spaces"),
+    "no action space": (init_with(action_space=lambda: None), "it has no action_space", "set self.action_space"),
+    "reset raises TypeError": (changed(observe=lambda self: 1 + "a"), "reset: raised TypeError: unsupported", "test_check.py:"),
+    "ends differ": (
+        with_step(lambda _, o, r, t, u, i: (o, r, bool(np.random.default_rng().random() < 0.5), u, i)),
+        "with the same seed differ in",
+        "self.np_random",
+    ),
+    "only the end differs": (
+        with_step(lambda _, o, r, t, u, i: (o * 0, 0.0, False, bool(next(HALVES)), i)),
+        "two resets with the same seed differ in how the episode ends, after ",
+        "self.np_random",
+    ),
     "raises": (with_step(lambda _, o, r, t, u, i: 1 / 0), "step: raised ZeroDivisionError", "test_check.py:"),
 }  # fmt: skip
 
@@ -217,3 +233,42 @@ def test_the_command_reads_a_module_beside_it(
     assert etude(["check", "checked_module:Cheked-v0"]) == 2
     assert "did you mean 'Checked-v0'" in capsys.readouterr().err
     assert etude(["check", "no_module_here:Checked-v0"]) == 2
+
+
+def test_a_module_that_can_not_be_imported_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Defect 37."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_module.py").write_text("import json\njson.loads('{')\n")
+    assert etude(["check", "broken_module:Broken-v0"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("etude: broken_module:Broken-v0: its module can't be imported: JSONDecodeError: ")
+    assert said.endswith("(broken_module.py:2)\n")
+    (tmp_path / "unfinished_module.py").write_text("def step(:\n")
+    assert etude(["check", "unfinished_module:Broken-v0"]) == 1
+    assert "SyntaxError" in (said := capsys.readouterr().err)
+    assert "unfinished_module.py:1" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_no_steps_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Defect 37."""
+    assert etude(["check", "CartPole-v1", "--steps", "0"]) == 2
+    assert capsys.readouterr().err == "etude: --steps 0: must be at least 1\n"
+
+
+def test_remarks_are_heard_as_they_are_made() -> None:
+    """Defect 37: it was silent until all was done."""
+    heard: list[str] = []
+    env = with_step(lambda _, o, r, t, u, i: (heard.append("stepped"), (o, r, t, u, i))[1])
+    Checker(env, steps=3, on_remark=lambda remark: heard.append(remark.check)).run()
+    assert heard[:4] == ["builds", "spaces", "reset", "stepped"]
+
+
+def test_a_game_is_checked_as_it_is_trained() -> None:
+    """Defect 37: it looked at ALE's plain class, without the preprocessing."""
+    pytest.importorskip("ale_py")
+    found = {each.check: each for each in check_environment("ALE/Pong-v5", steps=20)}
+    assert "AtariGame" in found["builds"].says
+    assert "4, 84, 84" in found["spaces"].says.replace("×", ", ")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from etude.cli.output import drawing, emit_json, styled
+
+if TYPE_CHECKING:
+    from etude.environments.check import Remark
 
 _MARKS = {"fine": ("✓", "green"), "notice": ("!", "yellow"), "wrong": ("✗", "bold red")}
 
@@ -36,7 +40,8 @@ def check(
     from etude.config.overrides import parse
     from etude.environments.check import check_environment
 
-    remarks = check_environment(environment, parse(kwargs).values, steps=steps)
+    show = None if as_json else _shown(drawing(soft_wrap=True))
+    remarks = check_environment(environment, parse(kwargs).values, steps=steps, on_remark=show)
     failed = any(remark.level == "wrong" for remark in remarks)
     if as_json:
         plain = [
@@ -44,11 +49,16 @@ def check(
             for remark in remarks
         ]
         emit_json({"environment": environment, "passed": not failed, "remarks": plain})
-        return int(failed)
-    console = drawing(soft_wrap=True)
-    for remark in remarks:
+    return int(failed)
+
+
+def _shown(console: Any) -> Callable[[Remark], None]:
+    """Print each remark as it is made."""
+
+    def show(remark: Remark) -> None:
         mark, style = _MARKS[remark.level]
         console.print(styled((mark, style), f" {remark.check:<7} {remark.says}"))
         if remark.way_out:
             console.print(styled(f"          → {remark.way_out}", style="cyan"))
-    return int(failed)
+
+    return show

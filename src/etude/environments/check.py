@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import random
-import sys
 import time
-import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,11 +18,13 @@ from gymnasium import spaces
 from etude.config.schema import EnvironmentConfig
 from etude.environments import snapshot
 from etude.environments.check_data import copied, differing, is_flag, mismatch, reward_problem
+from etude.environments.failures import place_of
 from etude.environments.families import family_of
+from etude.environments.make import import_module_of, make_copy
 from etude.environments.probe import in_words
 from etude.environments.replay import is_replayable
 from etude.environments.spaces import action_spec, finite_range, observation_specs
-from etude.errors import UserError, did_you_mean
+from etude.errors import EtudeError, UserError, did_you_mean
 
 SEED = 7
 _WORTH_A_WORKER_S = 50e-6
@@ -48,10 +47,20 @@ class StoppedError(Exception):
 class Checker:
     """Goes through one environment; what it found is in `remarks`."""
 
-    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], *, steps: int = 1000, bare: bool = True) -> None:
-        """With `bare`, what is checked is inside of all wrappers, some of which would fail on what is wrong with it."""
+    def __init__(
+        self,
+        make: Callable[[], gymnasium.Env[Any, Any]],
+        *,
+        steps: int = 1000,
+        bare: bool = True,
+        on_remark: Callable[[Remark], None] | None = None,
+    ) -> None:
+        """With `bare`, what is checked is inside of all wrappers, some of which would fail on what is wrong with it.
+
+        `on_remark` hears each remark as soon as it is made: a slow environment takes its time.
+        """
         self.remarks: list[Remark] = []
-        self._make, self._steps, self._bare = make, steps, bare
+        self._make, self._steps, self._bare, self._on_remark = make, steps, bare, on_remark
 
     def run(self) -> list[Remark]:
         """Check everything that can be checked."""
@@ -68,14 +77,17 @@ class Checker:
         episodes = self._check_steps(env, first)
         self._check_ends(env, episodes)
         drawn = [name for name, state in _global_generators().items() if state != before[name]]
-        self._check_seeds(env, drawn)
-        self._check_snapshot(env)
-        self._check_speed(env)
+        self._called("seeds", lambda: self._check_seeds(env, drawn))
+        self._called("resume", lambda: self._check_snapshot(env))
+        self._called("speed", lambda: self._check_speed(env))
 
     # ---- what it says about itself ----
 
     def _check_spaces(self, env: gymnasium.Env[Any, Any]) -> None:
         problems = []
+        for name in ("observation_space", "action_space"):
+            if not isinstance(getattr(env, name, None), gymnasium.Space):
+                self._stop("spaces", f"it has no {name}", f"set self.{name} to a space of gymnasium.spaces in __init__")
         for check, space in ((observation_specs, env.observation_space), (action_spec, env.action_space)):
             try:
                 check(space)
@@ -101,7 +113,7 @@ class Checker:
             returned = base.reset(seed=SEED)
         except TypeError as problem:
             if "seed" not in str(problem):
-                raise
+                raise self._raised("reset", problem) from problem
             self._stop("reset", "takes no seed", "def reset(self, *, seed=None, options=None), or wrap it in OldGymAdapter")
         except Exception as problem:
             raise self._raised("reset", problem) from problem
@@ -193,8 +205,8 @@ class Checker:
         way_out = "draw from self.np_random after super().reset(seed=seed), and from nothing else"
         again, other = self._walk(env, SEED), self._walk(self._called("builds", self._make), SEED)
         for name, walk in (("resets with the same seed", self._walk(env, SEED)), ("copies with the same seed", other)):
-            for number, (one, two) in enumerate(zip(again, walk, strict=True)):
-                what = differing(one[0], two[0]) or (differing(one[1], two[1]) and "the reward")
+            for number, (one, two) in enumerate(zip(again, walk, strict=False)):
+                what = _difference(one, two)
                 if what is not None:
                     when = "already in the first observation" if number == 0 else f"after {number} steps"
                     source = f"; it draws from the global generator of {' and '.join(drawn)}" if drawn else ""
@@ -207,15 +219,16 @@ class Checker:
             return
         self._fine("seeds", "the same seed and actions lead to the same episode, also in another copy")
 
-    def _walk(self, env: gymnasium.Env[Any, Any], seed: int, steps: int = 30) -> list[tuple[Any, Any]]:
+    def _walk(self, env: gymnasium.Env[Any, Any], seed: int, steps: int = 30) -> list[tuple[Any, ...]]:
+        """Return observation, reward and ends of each moment of a random walk."""
         env.action_space.seed(SEED)
         observation, _ = env.reset(seed=seed)
-        seen = [(copied(observation), copied(0.0))]
+        seen = [(copied(observation), copied(0.0), False, False)]
         for _ in range(steps):
             observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-            seen.append((copied(observation), copied(reward)))
+            seen.append((copied(observation), copied(reward), bool(terminated), bool(truncated)))
             if terminated or truncated:
-                seen.append((copied(env.reset()[0]), copied(0.0)))
+                seen.append((copied(env.reset()[0]), copied(0.0), False, False))
         return seen
 
     def _check_snapshot(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -239,7 +252,7 @@ class Checker:
         for number in range(1, 31):
             action = env.action_space.sample()
             one, two = env.step(action), other.step(action)
-            what = differing(one[0], two[0]) or (differing(one[1], two[1]) and "the reward")
+            what = _difference(one, two)
             if what is not None:
                 self._wrong(
                     "resume",
@@ -279,16 +292,15 @@ class Checker:
 
     def _raised(self, check: str, problem: BaseException) -> StoppedError:
         said = str(problem).strip().partition("\n")[0]
-        frame = traceback.extract_tb(problem.__traceback__)[-1]
-        way_out = f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"
+        way_out = f"look at {place_of(problem)}"
         if "must inherit from" in said or "Gym is incompatible" in said:
             said, way_out = (
                 "it is no gymnasium.Env",
                 "etude.environments.adapters has OldGymAdapter and DmEnvAdapter for others",
             )
-            self.remarks.append(Remark("wrong", check, said, way_out))
+            self._wrong(check, said, way_out)
         else:
-            self.remarks.append(Remark("wrong", check, f"raised {type(problem).__name__}: {said}", way_out))
+            self._wrong(check, f"raised {type(problem).__name__}: {said}", way_out)
         return StoppedError()
 
     def _report_data(self, check: str, problems: list[str], fine: str) -> None:
@@ -300,44 +312,60 @@ class Checker:
             self._fine(check, fine)
 
     def _fine(self, check: str, says: str, way_out: str = "") -> None:
-        self.remarks.append(Remark("fine", check, says, way_out))
+        self._remark(Remark("fine", check, says, way_out))
 
     def _notice(self, check: str, says: str, way_out: str) -> None:
-        self.remarks.append(Remark("notice", check, says, way_out))
+        self._remark(Remark("notice", check, says, way_out))
 
     def _wrong(self, check: str, says: str, way_out: str = "") -> None:
-        self.remarks.append(Remark("wrong", check, says, way_out))
+        self._remark(Remark("wrong", check, says, way_out))
+
+    def _remark(self, remark: Remark) -> None:
+        self.remarks.append(remark)
+        if self._on_remark is not None:
+            self._on_remark(remark)
 
     def _stop(self, check: str, says: str, way_out: str) -> Any:
         self._wrong(check, says, way_out)
         raise StoppedError
 
 
-def check_environment(name: str, kwargs: dict[str, Any] | None = None, *, steps: int = 1000) -> list[Remark]:
+def check_environment(
+    name: str,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    steps: int = 1000,
+    on_remark: Callable[[Remark], None] | None = None,
+) -> list[Remark]:
     """Check the environment of this id; `module:Name-v0` imports the module first. Raises UserError for an unknown id."""
-    module, colon, plain = name.partition(":")
-    if colon:
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as problem:
-            if problem.name is None or not f"{module}.".startswith(f"{problem.name}."):
-                raise
-            raise UserError(f"{name}: there is no module '{problem.name}' here") from None
-    else:
-        plain = name
-    family = family_of(name)
+    if steps < 1:
+        raise UserError(f"--steps {steps}: must be at least 1")
+    with _failed_import_told(name):
+        import_module_of(name)
+    plain, family = name.rpartition(":")[2], family_of(name)
     family.register(name)
     if plain not in gymnasium.registry:
         raise UserError(f"{name}: no environment of this id is registered{did_you_mean(plain, gymnasium.registry)}")
+    config = EnvironmentConfig(id=name, kwargs=kwargs or {})
+    # As training would show it: a family's own class and wrappers, where it has any.
+    return Checker(lambda: make_copy(config), steps=steps, bare=family.module is None, on_remark=on_remark).run()
 
-    arguments, adapt = family.adapter(EnvironmentConfig(id=name, kwargs=kwargs or {}))
 
-    def make() -> gymnasium.Env[Any, Any]:
-        return adapt(gymnasium.make(plain, disable_env_checker=True, **arguments))
+@contextmanager
+def _failed_import_told(name: str) -> Iterator[None]:
+    try:
+        yield
+    except EtudeError:
+        raise
+    except BaseException as problem:
+        said = f"{type(problem).__name__}: {' '.join(str(problem).split())}"
+        raise EtudeError(f"{name}: its module can't be imported: {said} ({place_of(problem)})") from problem
 
-    return Checker(make, steps=steps, bare=family.module is None).run()
+
+def _difference(one: tuple[Any, ...], two: tuple[Any, ...]) -> str | None:
+    """Return in what two moments differ, or None."""
+    what = differing(one[0], two[0]) or (differing(one[1], two[1]) and "the reward")
+    return what or ("how the episode ends" if (bool(one[2]), bool(one[3])) != (bool(two[2]), bool(two[3])) else None)
 
 
 def _global_generators() -> dict[str, Any]:

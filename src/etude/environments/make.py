@@ -59,12 +59,12 @@ def make_environment(
 
     def make() -> gymnasium.Env[Any, Any]:
         if not wrappers.needs_pictures:
-            return wrappers.wrap_copy(_make_one(config, render_mode))
+            return wrappers.wrap_copy(make_copy(config, render_mode))
         from etude.environments.rendering import prepare_drawing
 
         prepare_drawing(config.id)
         # One render mode must do for the learner and for people: a window then shows the same pictures.
-        copy = wrappers.wrap_copy(_make_one(config, "rgb_array"))
+        copy = wrappers.wrap_copy(make_copy(config, "rgb_array"))
         return HumanRendering(copy) if render_mode == "human" else copy
 
     # A second copy in this process would fail, and so would the first beside one that evaluates.
@@ -99,8 +99,9 @@ def _make_pool(config: EnvironmentConfig, count: int, wrappers: Wrappers) -> Vec
     return make_pool(config, count)
 
 
-def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.Env[Any, Any]:
-    _import_module(config.id)
+def make_copy(config: EnvironmentConfig, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """Return one copy of Gymnasium's kind, as its family shows it, without the wrappers of the config."""
+    import_module_of(config.id)
     _check_version(config.id)
     family = family_of(config.id)
     family.register(config.id)  # again, for a worker process
@@ -134,7 +135,7 @@ def _make_one(config: EnvironmentConfig, render_mode: str | None) -> gymnasium.E
         raise UserError(f"environment.kwargs={config.kwargs}: {config.id} {complaint(problem)}") from problem
 
 
-def _import_module(name: str) -> None:
+def import_module_of(name: str) -> None:
     """Import what stands before the colon of `module:Name-v0`, which registers the environment."""
     module, colon, _ = name.partition(":")
     if not colon:

@@ -112,19 +112,19 @@ def train(
     return start(spec, *words, config=config, runs=runs, quiet=quiet).resume()
 
 
-def open_run(run: stored.Run | str, *, runs: Path | str | None = None) -> Run:
+def open_run(run: stored.Run | str | Path, *, runs: Path | str | None = None) -> Run:
     """Return a run by @last, @best, its id, a unique prefix of it, its name, or its path."""
     found = _find(run, runs).run
     return found if isinstance(found, Run) else Run(found.path)
 
 
-def resume(run: stored.Run | str, *words: str, runs: Path | str | None = None, quiet: bool = True) -> Run:
+def resume(run: stored.Run | str | Path, *words: str, runs: Path | str | None = None, quiet: bool = True) -> Run:
     """Continue a run exactly where it stopped; words change settings from here on."""
     return open_run(run, runs=runs).resume(*words, quiet=quiet)
 
 
 def load_policy(
-    run: stored.Run | str, checkpoint: str | None = None, *, runs: Path | str | None = None, num_envs: int | None = None
+    run: stored.Run | str | Path, checkpoint: str | None = None, *, runs: Path | str | None = None, num_envs: int | None = None
 ) -> tuple[Policy, VectorEnvironment]:
     """Return a run's policy and an environment like the one it was trained in; a path may lead to a checkpoint."""
     found = _find(run, runs)
@@ -132,7 +132,12 @@ def load_policy(
 
 
 def evaluate(
-    run: stored.Run | str, episodes: int = 100, *, checkpoint: str | None = None, seed: int = 0, runs: Path | str | None = None
+    run: stored.Run | str | Path,
+    episodes: int = 100,
+    *,
+    checkpoint: str | None = None,
+    seed: int = 0,
+    runs: Path | str | None = None,
 ) -> EvaluationResult:
     """Measure a run's policy on fresh episodes, as `etude evaluate` does; a path may lead to a checkpoint."""
     found = _find(run, runs)
@@ -153,7 +158,7 @@ def make_environment(
     return _make(Validator().build(EnvironmentConfig, data, "environment"), render_mode=render_mode, training=training)
 
 
-def _find(run: stored.Run | str, runs: Path | str | None) -> Selection:
+def _find(run: stored.Run | str | Path, runs: Path | str | None) -> Selection:
     return Selection(run) if isinstance(run, stored.Run) else select_run(run, _root(runs))
 
 

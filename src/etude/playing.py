@@ -171,7 +171,7 @@ def play_episodes(
 
 
 def play(
-    run: Run | str,
+    run: Run | str | Path,
     episodes: int | None = None,
     *,
     checkpoint: str | None = None,

@@ -140,13 +140,3 @@ def test_what_is_asked_for_is_what_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(base, "free_memory", lambda device: needed - 1)
     with pytest.raises(EtudeError, match="GiB are free"):
         RolloutBuffer(10).add(row)
-
-
-def test_a_container_may_use_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_machine_memory", lambda: 1000)
-    monkeypatch.setattr(base, "_container_memory", lambda: 300)
-    assert base.free_memory(torch.device("cpu")) == 300
-    monkeypatch.setattr(base, "_container_memory", lambda: None)
-    assert base.free_memory(torch.device("cpu")) == 1000
-    monkeypatch.setattr(base, "_machine_memory", lambda: None)
-    assert base.free_memory(torch.device("cpu")) is None

@@ -163,3 +163,17 @@ def test_native_mujoco_tasks_are_the_default() -> None:
     assert type(make_environment(EnvironmentConfig(id="HalfCheetah-v5", num_envs=2))) is TASKS["HalfCheetah-v5"]
     own = EnvironmentConfig(id="HalfCheetah-v5", num_envs=2, backend="gymnasium")
     assert type(make_environment(own)) is GymnasiumVector
+
+
+@pytest.mark.parametrize("backend", ["native", "gymnasium"])
+def test_more_copies_than_memory_are_one_line(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Defect 12: a MemoryError was a traceback."""
+    from etude.environments import gymnasium as copies
+
+    def no_memory(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(copies, "StepBuffers", no_memory)
+    config = EnvironmentConfig(id="CartPole-v1", num_envs=2 if backend == "gymnasium" else 2**57, backend=backend)
+    with pytest.raises(UserError, match=rf"environment.num_envs={config.num_envs}: so many copies do not fit into memory"):
+        make_environment(config)

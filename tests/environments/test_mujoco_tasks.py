@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 pytest.importorskip("mujoco")
 
+from etude.config.schema import EnvironmentConfig
 from etude.environments.mujoco_tasks import TASKS, MujocoVector
 from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
@@ -282,4 +284,32 @@ def test_a_wrong_call_says_what_is_wrong() -> None:
 
 def test_building_a_task_leaves_nothing_in_the_working_folder(tmp_path: Path) -> None:
     make("HalfCheetah-v5").reset(SEEDS)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("backend", ["native", "gymnasium"])
+def test_warnings_are_told_and_leave_no_file(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Defect 38: MuJoCo leaves a MUJOCO_LOG.TXT in the working directory for each warning that nobody takes."""
+    from etude.environments import mujoco_warnings
+    from etude.environments.make import make_environment
+
+    mujoco: Any = importlib.import_module("mujoco")
+    handler = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(None)  # as in a new process
+    monkeypatch.setattr(mujoco_warnings, "_said", set())
+    try:
+        environment = make_environment(EnvironmentConfig(id="HalfCheetah-v5", num_envs=1, backend=backend))
+        environment.reset([1])
+        model = mujoco.MjModel.from_xml_string(
+            "<mujoco><worldbody><body><freejoint/><geom size='1'/></body></worldbody></mujoco>"
+        )
+        data = mujoco.MjData(model)
+        data.qvel[:] = 1e30
+        for _ in range(2):
+            mujoco.mj_step(model, data)
+    finally:
+        mujoco.set_mju_user_warning(handler)
+    assert "MuJoCo: Nan, Inf or huge value" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

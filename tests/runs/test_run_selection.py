@@ -110,3 +110,15 @@ def test_a_path_to_a_checkpoint_names_both(root: Path) -> None:
     through_link = select_run(os.fspath(run.path / "checkpoints" / "last"), root)
     assert (through_link.run.id, through_link.checkpoint) == (run.id, "000000-5-1")
     assert select_run(run.id, root).checkpoint is None
+
+
+def test_a_path_object_is_a_path(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Defect 38: the Python API refused it."""
+    import etude
+
+    made = create(root, "a")
+    assert select_run(made.path, root).run.id == "a"
+    monkeypatch.chdir(root)
+    assert etude.open_run(Path("a")).path.resolve() == made.path.resolve(), "also one without a separator"
+    with pytest.raises(UserError, match="no such directory"):
+        etude.open_run(Path("b"))

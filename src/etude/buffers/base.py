@@ -6,7 +6,6 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -15,6 +14,7 @@ from gymnasium import spaces
 from torch import Generator, Tensor
 
 from etude.buffers.columns import leaves, map_columns
+from etude.buffers.free_memory import free_memory
 from etude.buffers.given import given_non_finite
 from etude.errors import EtudeError
 
@@ -154,35 +154,3 @@ def in_bytes(count: float) -> str:
 def say(text: str) -> None:
     """Tell the user, on stderr: a training keeps what is said there in its run.log."""
     print(text, file=sys.stderr)
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Return how many bytes can still be taken on a device, or None if that can't be known."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if device.type != "cpu":
-        return None
-    known = [free for free in (_machine_memory(), _container_memory()) if free is not None]
-    return min(known, default=None)
-
-
-def _machine_memory() -> int | None:
-    meminfo = _read_table("/proc/meminfo")
-    return meminfo["MemAvailable:"] * 1024 if "MemAvailable:" in meminfo else None
-
-
-def _container_memory() -> int | None:
-    """A container's own limit (cgroup v2), which /proc/meminfo does not show; cached files count as free."""
-    try:
-        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text("ascii")) for name in ("max", "current"))
-    except (OSError, ValueError):  # no such limit, or `max`
-        return None
-    return limit - used + _read_table("/sys/fs/cgroup/memory.stat").get("inactive_file", 0)
-
-
-def _read_table(path: str) -> dict[str, int]:
-    try:
-        lines = [line.split() for line in Path(path).read_text("ascii").splitlines()]
-    except OSError:
-        return {}
-    return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal, Self
 import torch
 from torch import Generator, Tensor
 
-from etude.buffers.base import Batch, Buffer, bytes_of_space, bytes_per_transition, free_memory, in_bytes, say
+from etude.buffers.base import Batch, Buffer, bytes_of_space, bytes_per_transition, in_bytes, say
 from etude.buffers.columns import leaves, map_columns, take
 from etude.buffers.frame_stacks import FrameStacks
+from etude.buffers.free_memory import free_memory
 from etude.buffers.given import given_non_finite
 from etude.buffers.n_step import LookAhead
 from etude.buffers.ring import Ring

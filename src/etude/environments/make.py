@@ -12,12 +12,14 @@ from typing import Any
 import gymnasium
 import torch
 from gymnasium import error
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.wrappers import HumanRendering
 
 from etude.config.schema import EnvironmentConfig
 from etude.environments.complaints import complaint, first_line
 from etude.environments.families import family_of
 from etude.environments.gymnasium import GymnasiumVector
+from etude.environments.mujoco_warnings import tell_mujoco_warnings
 from etude.environments.vector import VectorEnvironment
 from etude.environments.wrappers.build import Wrappers
 from etude.errors import MissingPackageError, UserError, did_you_mean
@@ -38,6 +40,23 @@ def make_environment(
     that can simulate there do, and `capture` lets them record their steps as CUDA graphs.
     """
     count = num_envs or config.num_envs
+    try:
+        made = _make_vector(config, count, render_mode, training=training, device=device, capture=capture)
+    except MemoryError:
+        raise UserError(f"environment.num_envs={count}: so many copies do not fit into memory; lower it") from None
+    tell_mujoco_warnings()  # of its steps, where a model was compiled in silence
+    return made
+
+
+def _make_vector(
+    config: EnvironmentConfig,
+    count: int,
+    render_mode: str | None,
+    *,
+    training: bool,
+    device: torch.device | None,
+    capture: bool,
+) -> VectorEnvironment:
     wrappers = Wrappers(config.wrappers, training=training)
     if config.robot is not None:
         return wrappers.wrap_vector(_make_robots(config, count, wrappers, training=training, device=device, capture=capture))
@@ -115,6 +134,7 @@ def make_copy(config: EnvironmentConfig, render_mode: str | None = None) -> gymn
     if render_mode is not None:
         options["render_mode"] = render_mode
     try:
+        _load_class(config.id)
         return adapt(gymnasium.make(config.id, **options))
     except error.DependencyNotInstalled as problem:
         raise MissingPackageError(f"{config.id} needs a package that is not installed: {first_line(problem)}") from None
@@ -133,6 +153,14 @@ def make_copy(config: EnvironmentConfig, render_mode: str | None = None) -> gymn
         if not config.kwargs:
             raise
         raise UserError(f"environment.kwargs={config.kwargs}: {config.id} {complaint(problem)}") from problem
+
+
+def _load_class(name: str) -> None:
+    """Import what `gymnasium.make` would: if that brings MuJoCo, its warnings about a model are to be heard, not filed."""
+    spec = gymnasium.registry.get(name.rpartition(":")[2])
+    if spec is not None and isinstance(spec.entry_point, str):
+        load_env_creator(spec.entry_point)
+    tell_mujoco_warnings()
 
 
 def import_module_of(name: str) -> None:

@@ -22,8 +22,10 @@ class Selection(NamedTuple):
     checkpoint: str | None = None
 
 
-def select_run(selector: str, root: Path) -> Selection:
+def select_run(selector: str | os.PathLike[str], root: Path) -> Selection:
     """Find what `selector` names: ``@last``, ``@best``, an id, a unique prefix of one, a run's name, or a path."""
+    if not isinstance(selector, str):
+        return _from_path(Path(selector).expanduser())
     if os.sep in selector or selector in (".", "..", "~"):
         path = Path(selector).expanduser()
         called = [] if path.exists() or not root.is_dir() else _called(selector, root)  # a name may be sweep/first

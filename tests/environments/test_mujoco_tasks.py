@@ -289,7 +289,7 @@ def test_building_a_task_leaves_nothing_in_the_working_folder(tmp_path: Path) ->
 
 @pytest.mark.parametrize("backend", ["native", "gymnasium"])
 def test_warnings_are_told_and_leave_no_file(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Defect 38: MuJoCo leaves a MUJOCO_LOG.TXT in the working directory for each warning that nobody takes."""
     from etude.environments import mujoco_warnings

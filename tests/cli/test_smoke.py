@@ -51,14 +51,15 @@ def test_every_config_composes_here_and_a_wrong_one_of_ones_own_is_named_with_al
         "experiment/mine.yaml": "# @package _global_\nenvironment: {id: CartPole-v1}\nalgorithm: {name: ppo, gama: 1}\n",
         "network/odd.yaml": "type: mlp\nhidden_dims: none\n",
         "right.yaml": "environment: {id: CartPole-v1, wrappers: [{id: reward_scale, factor: 0.1}]}\nalgorithm: ppo\n",
-        "sub/wrong.json": '{"environment": {"id": "CartPole-v1", "wrappers": [{"id": "crp"}, {"id": "crop", "lef": 1}]}, "algorithm": "ppo"}',
+        "sub/wrong.json": json.dumps(
+            {"environment": {"id": "CartPole-v1", "wrappers": [{"id": "crp"}, {"id": "crop", "lef": 1}]}, "algorithm": "ppo"}
+        ),
     }.items():
         (tmp_path / "configs" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "configs" / name).write_text(text)
     assert etude(["smoke", "configs"]) == 1
     shown = capsys.readouterr().out
     assert "✓ configs/right.yaml" in shown
-    assert "4 failed" not in shown
     assert "3 failed" in shown
     for said in (
         "gama: unknown key; did you mean 'gamma'?",

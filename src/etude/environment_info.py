@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from etude.config.schema import EnvironmentConfig
-from etude.environments.families import family_of
+from etude.environments.episode_limit import episode_limit
 from etude.environments.rendering import Camera, frames_per_second
 from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import Observation, Step, VectorEnvironment
@@ -25,13 +25,11 @@ def return_threshold(environment: VectorEnvironment) -> float | None:
     return environment.return_threshold
 
 
-def max_episode_steps(config: EnvironmentConfig) -> int | None:
-    """Return after how many environment steps an episode is cut, or None where it is not."""
-    if config.max_episode_steps is not None:
-        return config.max_episode_steps
-    family_of(config.id).register()
-    spec = gymnasium.registry.get(config.id.rpartition(":")[2])
-    return spec.max_episode_steps if spec is not None else None
+def max_episode_steps(environment: VectorEnvironment | EnvironmentConfig) -> int | None:
+    """Return after how many environment steps an episode is cut, by the task or a wrapper; None where it is not."""
+    if isinstance(environment, EnvironmentConfig):
+        return episode_limit(environment)
+    return environment.base.max_episode_steps
 
 
 def shows_pictures(environment: VectorEnvironment) -> bool:

@@ -17,6 +17,7 @@ from gymnasium.wrappers import HumanRendering
 
 from etude.config.schema import EnvironmentConfig
 from etude.environments.complaints import complaint, first_line
+from etude.environments.episode_limit import episode_limit
 from etude.environments.families import family_of
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.mujoco_warnings import tell_mujoco_warnings
@@ -44,6 +45,7 @@ def make_environment(
         made = _make_vector(config, count, render_mode, training=training, device=device, capture=capture)
     except MemoryError:
         raise UserError(f"environment.num_envs={count}: so many copies do not fit into memory; lower it") from None
+    made.base.max_episode_steps = episode_limit(config)
     tell_mujoco_warnings()  # of its steps, where a model was compiled in silence
     return made
 

@@ -59,6 +59,8 @@ class VectorEnvironment(ABC):
     render_fps: float | None = None
     """Steps that make a second of the task's own time."""
     return_threshold: float | None = None
+    max_episode_steps: int | None = None
+    """After how many environment steps an episode is cut, by the task or a wrapper, where that is known."""
     step_arrays: Callable[[np.ndarray], ArrayStep] | None = None
     """`step` from arrays to arrays, where there are no others underneath and nothing to report: for few copies of a quick task
     it is the way between arrays and tensors that takes the time."""

@@ -48,7 +48,7 @@ def made() -> Iterator[Any]:
 def test_facts_are_known_through_every_kind_of_environment(kind: str, made: Any) -> None:
     environment = made(**KINDS[kind])
     assert info.return_threshold(environment) == 475
-    assert info.max_episode_steps(config(**KINDS[kind])) == 500
+    assert info.max_episode_steps(config(**KINDS[kind])) == info.max_episode_steps(environment) == 500
     assert not info.shows_pictures(environment)
     assert environment.action_repeat == (2 if kind == "wrapped workers" else 1)
 
@@ -57,6 +57,14 @@ def test_limits_are_the_configs_or_the_registered_ones() -> None:
     assert info.max_episode_steps(config(max_episode_steps=7)) == 7
     assert info.max_episode_steps(config(id="MultiGoal-v0")) is not None
     assert info.max_episode_steps(config(id="Unknown-v0")) is None
+
+
+def test_a_time_limit_among_the_wrappers_counts(made: Any) -> None:
+    limited = {"wrappers": [{"id": "frame_skip", "skip": 2}, {"id": "time_limit", "steps": 20}]}
+    assert info.max_episode_steps(config(**limited)) == 40, "in environment steps"
+    assert info.max_episode_steps(made(**limited)) == 40
+    assert info.max_episode_steps(made(wrappers=[{"id": "time_limit", "steps": 900}])) == 500
+    assert info.max_episode_steps(made(max_episode_steps=7, wrappers=["stack"])) == 7
 
 
 @pytest.fixture

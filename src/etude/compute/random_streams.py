@@ -112,7 +112,10 @@ def _global_state() -> dict[str, Any]:
 
 def _load_global_state(state: dict[str, Any]) -> None:
     version, internal, next_gauss = state["python"]
-    random.setstate((version, tuple(internal), next_gauss))
+    try:
+        random.setstate((version, tuple(internal), next_gauss))
+    except OverflowError as error:
+        raise ValueError(f"the state of Python's generator: {error}") from error
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     torch.set_rng_state(state["torch"])

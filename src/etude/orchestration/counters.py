@@ -29,8 +29,8 @@ class Counters:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue counting."""
-        for name, value in state.items():
-            setattr(self, name, value)
+        for name in self.as_dict():
+            setattr(self, name, state[name])
 
 
 class Cadence:

@@ -19,6 +19,7 @@ from etude.orchestration.counters import Cadence, Counters
 from etude.orchestration.evaluator import Evaluator
 from etude.orchestration.finite import check_finite
 from etude.orchestration.phase_scheduler import Action, PhaseScheduler
+from etude.orchestration.state_kinds import check_kinds
 from etude.workflows.base import HookResult, Workflow
 from etude.workflows.collector import Collector
 
@@ -374,16 +375,9 @@ class Orchestrator:
         """Return the whole run: what every process shares, and what is this process's own."""
         shared = {
             "workflow": self.workflow.state_dict(),
-            "counters": self.counters.state_dict(),
-            "scheduler": self.scheduler.state_dict(),
             "callbacks": [{"type": _name(callback), "state": callback.state_dict()} for callback in self.callbacks],
-            "cadences": {
-                kind: {name: cadence.state_dict() for name, cadence in grid.items()}
-                for kind, grid in (("steps", self._by_steps), ("updates", self._by_updates))
-            },
             "evaluation": {"last": self.last_evaluation, "at": self._last_evaluation_at, "best": self.best.state_dict()},
-            "rollbacks": self.rollbacks,
-            "elapsed_s": self.elapsed_s,
+            **self._counts(),
         }
         own = {
             "collector": None if self.collector is None else self.collector.state_dict(),
@@ -392,9 +386,23 @@ class Orchestrator:
         }
         return {"shared": shared, "rank/0": own}
 
+    def _counts(self) -> dict[str, Any]:
+        """The part of the state that is nothing but counts and flags of the loop."""
+        return {
+            "counters": self.counters.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "cadences": {
+                kind: {name: cadence.state_dict() for name, cadence in grid.items()}
+                for kind, grid in (("steps", self._by_steps), ("updates", self._by_updates))
+            },
+            "rollbacks": self.rollbacks,
+            "elapsed_s": self.elapsed_s,
+        }
+
     def load_state_dict(self, state: dict[str, Any]) -> list[str]:
         """Continue the run that was saved; returns what could not be continued exactly, one line each."""
         shared, own = state["shared"], state["rank/0"]
+        check_kinds(shared, self._counts(), "shared")
         self.workflow.load_state_dict(shared["workflow"])
         self.counters.load_state_dict(shared["counters"])
         self.scheduler.load_state_dict(shared["scheduler"])

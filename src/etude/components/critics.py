@@ -89,21 +89,35 @@ class BatchedMLP(nn.Module):
 
 
 def target_of(network: nn.Module) -> nn.Module:
-    """Return a copy that follows a network and is never trained itself."""
-    return deepcopy(network).requires_grad_(False)
+    """Return a copy that follows a network, is never trained itself, and takes no statistics of its own."""
+    return deepcopy(network).requires_grad_(False).eval()
 
 
 class Follow:
-    """Moves target networks towards the trained ones: target ← target + τ · (trained − target), in place."""
+    """Moves target networks towards the trained ones: target ← target + τ · (trained − target), in place.
+
+    Statistics that a network keeps beside its weights, as a batch norm does, are averages over time already, and are copied.
+    """
 
     def __init__(self, trained: Sequence[nn.Module], targets: Sequence[nn.Module], tau: float) -> None:
         self._tau = tau
-        self._from = [p.detach() for module in trained for p in module.parameters()]
-        self.tensors = [p.detach() for module in targets for p in module.parameters()]
+        self._from, self._to = ([p.detach() for module in side for p in module.parameters()] for side in (trained, targets))
+        self._statistics, self._copies = (_kept_beside_weights(side) for side in (trained, targets))
+        self.tensors = [*self._to, *self._copies]
+        """Everything that following changes."""
 
     def __call__(self) -> None:
         """Take one step of following."""
         if self._tau == 1:
-            torch._foreach_copy_(self.tensors, self._from)  # type: ignore[reportPrivateImportUsage] # no public name
+            torch._foreach_copy_(self._to, self._from)  # type: ignore[reportPrivateImportUsage] # no public name
         else:
-            torch._foreach_lerp_(self.tensors, self._from, self._tau)  # type: ignore[reportPrivateImportUsage] # no public name
+            torch._foreach_lerp_(self._to, self._from, self._tau)  # type: ignore[reportPrivateImportUsage] # no public name
+        if self._copies:
+            torch._foreach_copy_(self._copies, self._statistics)  # type: ignore[reportPrivateImportUsage] # no public name
+
+
+def _kept_beside_weights(networks: Sequence[nn.Module]) -> list[Tensor]:
+    """Return the tensors in networks' states that are no parameters."""
+    parameters = {parameter.data_ptr() for network in networks for parameter in network.parameters()}
+    states = [value for network in networks for value in network.state_dict().values()]
+    return [value for value in states if isinstance(value, Tensor) and value.data_ptr() not in parameters]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from etude.buffers.base import Batch
 from etude.buffers.rollout import flatten
+from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer, RewardNormalizer
 from etude.components.returns import generalized_advantages
 from etude.components.symmetry import with_image
@@ -66,7 +67,8 @@ def values_of(critic: nn.Module) -> Valuer:
 
     def value(observation: Observation, final_observation: Observation, is_first: Tensor) -> tuple[Tensor, Tensor]:
         steps, num_envs = is_first.shape
-        seen, led_to = (critic(each).view(num_envs, steps).T for each in (observation, final_observation))
+        with evaluating(mode_dependent(critic)):
+            seen, led_to = (critic(each).view(num_envs, steps).T for each in (observation, final_observation))
         return seen, led_to
 
     return value

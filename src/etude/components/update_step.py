@@ -21,9 +21,11 @@ from torch.optim import Optimizer
 
 from etude.buffers.rollout import take
 from etude.components.adam import adam_, adam_scalars, adam_state, is_adam
+from etude.components.networks.modes import changing, mode_dependent
 from etude.components.optimizers import clipped_step, gradient_norms, or_non_finite
 from etude.compute.accelerate import Mode, compile_apart, is_compiled, is_recorded
 from etude.compute.captured import WARM_UP_CALLS, record
+from etude.errors import UserError
 
 Metrics = Mapping[str, Tensor]
 Pattern = tuple[tuple[bool, ...], ...]
@@ -108,7 +110,14 @@ class UpdateStep:
         self._paces = (*(stage.every for stage in self.stages), after_every)
         self._period, self._patterns = math.lcm(*self._paces), dict[tuple[int, int], Pattern]()
         self.skip, self._skip_non_finite, self._changed_after = skip, skip_non_finite, tuple(changed_after)
-        compilable = all(is_adam(stage.optimizer) for stage in self.stages)
+        objectives = [stage.objective for stage in self.stages]
+        # What a forward pass changes, if anything: a batch norm's statistics. Compiled losses are pure and can't.
+        self._statistics = [buffer for module in mode_dependent(*objectives) for buffer in module.buffers(recurse=False)]
+        compilable = all(is_adam(stage.optimizer) for stage in self.stages) and not changing(*objectives)
+        if changing(*objectives) and any(stage.accumulate > 1 for stage in self.stages):
+            raise UserError(
+                "algorithm.accumulate: networks that take statistics of batches (batch norm) need them whole; set it to 1"
+            )
         # Optimisers without tensor rates have theirs written by the host before every step, which a captured step would miss.
         capturable = not any("rate" in group for stage in self.stages for group in stage.optimizer.param_groups)
         self.mode: Mode = _possible(mode, compilable, capturable)
@@ -176,6 +185,8 @@ class UpdateStep:
 
     def _eager_stage(self, stage: Stage, rows: Mapping[str, Any]) -> dict[str, Tensor]:
         inputs = [p for group in stage.optimizer.param_groups for p in group["params"] if p.requires_grad]
+        may_skip = self.skip is not None or self._skip_non_finite
+        before = [statistic.clone() for statistic in self._statistics] if may_skip else []
         stage.optimizer.zero_grad(set_to_none=False)
         parts = []
         for share, piece in stage.pieces(rows):
@@ -188,8 +199,11 @@ class UpdateStep:
             with torch.no_grad():
                 self._decide(metrics)
         norms = gradient_norms(stage.optimizer)
-        options = {"skip_non_finite": self._skip_non_finite, "norm": norms[""]}
-        clipped_step(stage.optimizer, stage.max_grad_norm, self.skip, **options)
+        skip = or_non_finite(self.skip, norms[""]) if self._skip_non_finite else self.skip
+        clipped_step(stage.optimizer, stage.max_grad_norm, skip, norm=norms[""])
+        if skip is not None:
+            for statistic, value in zip(self._statistics, before, strict=True):
+                statistic.copy_(torch.where(skip > 0, value, statistic))
         return self._report(stage, loss, metrics, norms)
 
     def _report(self, stage: Stage, loss: Tensor, metrics: Metrics, norms: Metrics) -> dict[str, Tensor]:
@@ -336,7 +350,7 @@ class UpdateStep:
             own += [v for state in stage.optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
             own += [group["lr"] for group in stage.optimizer.param_groups if isinstance(group["lr"], Tensor)]
             tensors |= {tensor.data_ptr(): tensor for tensor in own}
-        tensors |= {tensor.data_ptr(): tensor for tensor in self._changed_after}
+        tensors |= {tensor.data_ptr(): tensor for tensor in (*self._changed_after, *self._statistics)}
         return [*tensors.values(), *([] if self.skip is None else [self.skip])]
 
 
@@ -347,7 +361,7 @@ class _Graph:
         """Warm up and record; what that touches is put back, so that a captured run is the eager run."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        drawn = [generator.get_state() for generator in generators]
+        drawn, drawn_by_others = [generator.get_state() for generator in generators], torch.cuda.get_rng_state()
         with torch.cuda.stream(stream):
             fresh = [stage.optimizer for stage in step.stages if not stage.optimizer.state]
             touched = step.touched()
@@ -363,6 +377,7 @@ class _Graph:
         torch.cuda.current_stream().wait_stream(stream)
         for generator, state in zip(generators, drawn, strict=True):
             generator.set_state(state)
+        torch.cuda.set_rng_state(drawn_by_others)  # which dropout reads
         self._graph, self._tables = record(lambda: step.steps(*rows(), pattern), generators)
 
     def run(self) -> tuple[Tensor, ...]:

@@ -84,7 +84,10 @@ class RandomStreams:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of every stream used so far, the global generators included."""
         streams = {name: generator.get_state() for name, generator in sorted(self._generators.items())}
-        return {"streams": streams, "global": _global_state()}
+        state = {"streams": streams, "global": _global_state()}
+        if self.device.type == "cuda":
+            state["global"]["cuda"] = torch.cuda.get_rng_state(self.device)
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every stream where it was."""
@@ -93,6 +96,8 @@ class RandomStreams:
         for name, saved in state["streams"].items():
             self[name].set_state(saved)
         _load_global_state(state["global"])
+        if self.device.type == "cuda" and "cuda" in state["global"]:  # an older checkpoint has none, nor has one of the CPU
+            torch.cuda.set_rng_state(state["global"]["cuda"], self.device)
 
     def branch(self, number: int) -> None:
         """Continue every stream from a state of its own: another course of the same run."""

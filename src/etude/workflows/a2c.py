@@ -20,6 +20,7 @@ from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer
 from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.gradient_step import GradientStep
+from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.optimizers import build_optimizer
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.config.constraints import Component, NonNegativeSchedule, PositiveFloat, PositiveInt, PositiveSchedule, UnitInterval
@@ -131,7 +132,8 @@ class A2C(Workflow):
     @torch.no_grad()
     def values(self, observation: Observation) -> Tensor:
         """Return the critic's value of raw observations (N, ...)."""
-        return self.critic(self.normalizer(observation)).squeeze(-1)
+        with evaluating(mode_dependent(self.critic)):
+            return self.critic(self.normalizer(observation)).squeeze(-1)
 
     def update(self, phase: Phase, count: int) -> HookResult:
         """Take one step on the rollout, once it is complete, and empty it."""

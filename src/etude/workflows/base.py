@@ -14,6 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
+from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.optimizers import load_optimizer_state, optimizer_state
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.accelerate import is_recorded
@@ -151,6 +152,7 @@ class Workflow(ABC):
         self.metrics = MetricSums()
         self._hyper: dict[str, Tensor] = {}
         self._hyper_written: dict[str, float] = {}
+        self._mode_dependent: list[nn.Module] | None = None
 
     # ---- what the config needs to know ------------------------------------------------------------------------------
 
@@ -233,7 +235,8 @@ class Workflow(ABC):
         collector = self.context.collector
         assert collector is not None, "collecting needs an environment"
         self.set_schedules(phase)
-        decisions = collector.collect(self.act, self.buffer(phase), count, self.explore_arrays)
+        with evaluating(self._switched()):
+            decisions = collector.collect(self.act, self.buffer(phase), count, self.explore_arrays)
         return HookResult(decisions=decisions, env_steps=decisions * collector.environment.action_repeat)
 
     def update(self, phase: Phase, count: int) -> HookResult:
@@ -293,6 +296,12 @@ class Workflow(ABC):
     def hyper_parameters(self) -> dict[str, float]:
         """Return the current value of each scheduled hyper-parameter, for the log."""
         return {name: float(tensor.to("cpu")) for name, tensor in self._hyper.items()}
+
+    def _switched(self) -> list[nn.Module]:
+        """Return what in its networks is in evaluation mode while it collects; looked for once."""
+        if self._mode_dependent is None:
+            self._mode_dependent = mode_dependent(*(part for part in vars(self).values() if isinstance(part, nn.Module)))
+        return self._mode_dependent
 
     def _schedule(self, name: str) -> Schedule:
         return Schedule.parse(getattr(self.context.config.algorithm, name))

@@ -12,6 +12,7 @@ from etude.components.distributions import ActionHead
 from etude.components.networks.encoder import ACTION_MASK
 from etude.components.networks.memory import has_memory
 from etude.components.networks.mlp import HostMLP
+from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer
 from etude.environments.vector import Observation
 from etude.workflows.base import ActResult, Mode, State, Workflow
@@ -19,7 +20,10 @@ from etude.workflows.host_acting import HostActor
 
 
 class Policy(ABC):
-    """Acts with frozen statistics. Evaluating, playing, exporting and publishing need nothing else."""
+    """Acts with frozen statistics, its networks in evaluation mode.
+
+    Evaluating, playing, exporting and publishing need nothing else.
+    """
 
     exportable: bool = False
     """Whether acting is one network pass that can be written to ONNX."""
@@ -48,6 +52,7 @@ class WorkflowPolicy(Policy):
 
     def __init__(self, workflow: Workflow) -> None:
         self._workflow = workflow
+        self._switched = mode_dependent(*(part for part in self._parts().values() if isinstance(part, nn.Module)))
 
     def initial_state(self, n: int) -> State:
         """Return the workflow's initial state."""
@@ -55,7 +60,8 @@ class WorkflowPolicy(Policy):
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Act as the workflow does."""
-        return self._workflow.act(observation, state, is_first, mode=mode, generator=generator)
+        with evaluating(self._switched):
+            return self._workflow.act(observation, state, is_first, mode=mode, generator=generator)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the workflow's modules and tensors."""
@@ -92,6 +98,7 @@ class ActorPolicy(Policy):
         self._with_log_prob = with_log_prob
         self.parts = nn.ModuleDict({"normalizer": normalizer, "actor": actor, "head": head})
         self._normalizer, self._actor, self._head = normalizer, actor, head
+        self._switched = mode_dependent(self.parts)
         self._remembers = has_memory(actor)
         self.exportable = not self._remembers
         self._forward = (observation_space and HostMLP.of(actor, observation_space)) or actor
@@ -107,10 +114,11 @@ class ActorPolicy(Policy):
             action, sample = self._on_host.act(observation, mode, generator)
             return ActResult(action, state, {"sample": sample})
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
-        if self._remembers:
-            outputs, state = self._actor(self._normalizer(observation), state, is_first)
-        else:
-            outputs = self._forward(self._normalizer(observation))
+        with evaluating(self._switched):
+            if self._remembers:
+                outputs, state = self._actor(self._normalizer(observation), state, is_first)
+            else:
+                outputs = self._forward(self._normalizer(observation))
         distribution = self._head(outputs, mask)
         sample = distribution.mode() if mode == "mode" else distribution.sample(generator)
         extras = {"sample": sample, "log_prob": distribution.log_prob(sample)} if self._with_log_prob else {"sample": sample}

@@ -25,6 +25,7 @@ from etude.buffers.rollout import RolloutBuffer, flatten, minibatches
 from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.gradient_step import GradientStep
 from etude.components.networks.memory import has_memory
+from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.optimizers import build_optimizer
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.components.symmetry import find_mirror
@@ -243,7 +244,8 @@ class PPO(Workflow):
     def values(self, observation: Observation) -> Tensor:
         """Return the critic's value of raw observations (N, ...); one that remembers sees them as the first of an episode."""
         seen = self.normalizer(observation)
-        return (first_outputs(self.critic, seen) if has_memory(self.critic) else self.critic(seen)).squeeze(-1)
+        with evaluating(mode_dependent(self.critic)):
+            return (first_outputs(self.critic, seen) if has_memory(self.critic) else self.critic(seen)).squeeze(-1)
 
     def collect(self, phase: Phase, count: int) -> HookResult:
         """Take `count` vector steps into the phase's buffer, noting what the actor remembers when a rollout begins."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from etude.buffers.base import Batch
 from etude.components.networks.memory import at, has_memory, map_memory
+from etude.components.networks.modes import evaluating, mode_dependent
 from etude.config.registry import networks
 from etude.config.schema import Config
 from etude.environments.vector import Observation, map_observation
@@ -50,12 +51,13 @@ class RolloutMemory:
         seen, led_to = (map_observation(by_time, each) for each in (observation, final_observation))
         values, next_values, state = [], [], self.start["critic"]
         never = torch.zeros_like(is_first[0])
-        for t, first in enumerate(is_first):
-            value, state = critic(at(seen, t), state, first)
-            # With the memory after step t and before any reset: the next row may begin another episode with an empty one.
-            following, _ = critic(at(led_to, t), state, never)
-            values.append(value.squeeze(-1))
-            next_values.append(following.squeeze(-1))
+        with evaluating(mode_dependent(critic)):
+            for t, first in enumerate(is_first):
+                value, state = critic(at(seen, t), state, first)
+                # With the memory after step t and before any reset: the next row may begin another episode with an empty one.
+                following, _ = critic(at(led_to, t), state, never)
+                values.append(value.squeeze(-1))
+                next_values.append(following.squeeze(-1))
         self.after["critic"] = state
         return torch.stack(values), torch.stack(next_values)
 

@@ -11,6 +11,7 @@ from torch import Generator, Tensor, nn
 
 from etude.components.action_values import ActionValues, allowed
 from etude.components.networks.mlp import HostMLP
+from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.value_distributions import MeanValue
 from etude.environments.vector import Observation
@@ -29,6 +30,7 @@ class QPolicy(Policy):
     ) -> None:
         self.parts = nn.ModuleDict({"normalizer": normalizer, "q": q})
         self._normalizer, self._q = normalizer, q
+        self._switched = mode_dependent(self.parts)
         on_host = HostMLP.of(q.network, observation_space) if observation_space is not None else None
         self._forward = on_host or q.network
         self.on_host = on_host if q.dueling is None and isinstance(q.distribution, MeanValue) else None
@@ -37,7 +39,8 @@ class QPolicy(Policy):
     @torch.no_grad()
     def values(self, observation: Observation) -> Tensor:
         """Return what each action is worth, (N, actions); −∞ where a mask forbids it."""
-        outputs = self._q.shaped(self._forward(self._normalizer(observation)))
+        with evaluating(self._switched):
+            outputs = self._q.shaped(self._forward(self._normalizer(observation)))
         return allowed(self._q.values(outputs), observation)
 
     def values_on_host(self, observation: np.ndarray) -> np.ndarray:

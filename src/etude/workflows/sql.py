@@ -23,6 +23,7 @@ from torch import Generator, Tensor, nn
 
 from etude.components.critics import Follow, space_with, target_of, with_action, with_part
 from etude.components.distributions import DeterministicHead, check_mask
+from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.optimizers import build_optimizer
 from etude.components.stein import squash_correction, stein_direction
@@ -181,6 +182,7 @@ class SamplerPolicy(Policy):
     def __init__(self, normalizer: ObservationNormalizer, sampler: nn.Module, head: DeterministicHead) -> None:
         self.parts = nn.ModuleDict({"normalizer": normalizer, "sampler": sampler, "head": head})
         self._normalizer, self._sampler, self._head = normalizer, sampler, head
+        self._switched = mode_dependent(self.parts)
 
     @torch.no_grad()
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
@@ -188,7 +190,8 @@ class SamplerPolicy(Policy):
         noise = torch.zeros(len(is_first), self._head.actions, device=is_first.device)
         if mode != "mode":
             noise.normal_(generator=generator)
-        sample = sampled(self._sampler, self._head, self._normalizer(observation), noise)
+        with evaluating(self._switched):
+            sample = sampled(self._sampler, self._head, self._normalizer(observation), noise)
         return ActResult(self._head.to_environment(sample), state, {"sample": sample})
 
     def state_dict(self) -> dict[str, Any]:
@@ -226,6 +229,7 @@ class _Loss(nn.Module):
         self.settings = workflow.settings
         self.normalizer, self.sampler, self.head = workflow.normalizer, workflow.sampler, workflow.head
         self.critic, self.target_critic = workflow.critic, workflow.target_critic
+        self._switched = mode_dependent(self.critic)
 
     def lowest(self, critic: nn.Module, observation: Observation, actions: Tensor) -> Tensor:
         """Return the lowest critic's value of actions (B, P, D) in each of B observations: (B, P)."""
@@ -277,7 +281,8 @@ class SamplerLoss(_Loss):
         def log_density(at: Tensor) -> Tensor:
             return (self.lowest(self.critic, observation, at) + squash_correction(at)).sum()
 
-        return torch.func.grad(log_density)(actions).detach()
+        with evaluating(self._switched):  # it is asked here, not taught
+            return torch.func.grad(log_density)(actions).detach()
 
 
 def _head(space: gymnasium.Space[Any]) -> DeterministicHead:

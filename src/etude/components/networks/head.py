@@ -43,9 +43,14 @@ class Head(nn.Module):
         sizes = [trunk.feature_size, *config.hidden_dims]  # type: ignore[list-item] # an int, which nn.Module's types don't tell
         self.layers = output_layers(sizes, config.activation, output_size, output_gain, generator)  # type: ignore[arg-type] # as above
 
+    @property
+    def trunk(self) -> Any:
+        """The network it stands on."""
+        return self._trunk[0]
+
     def forward(self, observation: Observation) -> Tensor:
         """(N, ...) → (N, output_size)"""
-        return self.layers(self._trunk[0].features(observation))
+        return self.layers(self.trunk.features(observation))
 
 
 def outputs_of_both(network: nn.Module, head: Head, observation: Observation) -> tuple[Tensor, Tensor]:

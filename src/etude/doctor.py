@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -67,10 +67,17 @@ class Fact:
 
 
 def examine(families: Sequence[Family] | None = None, *, steps: int = 200, timeout_s: float = TIMEOUT_S) -> Iterator[Finding]:
-    """Yield what was found out about each family, in order; a crash of one is its own."""
+    """Yield what was found out about each family as soon as it is; a crash of one is its own."""
     # What the last family has in common is nothing: each of its environments is for itself.
-    for family in FAMILIES[:-1] if families is None else families:
-        yield _examine(family, steps, timeout_s)
+    chosen = FAMILIES[:-1] if families is None else families
+    yield from (_absent(family, missing) for family in chosen if (missing := family.missing()))
+    to_draw: dict[str, Finding] = {}
+    for finding in _walk({family.name: family for family in chosen if not family.missing()}, steps, timeout_s):
+        if finding.status == "works" and finding.family.backend == "auto":
+            to_draw[finding.family.name] = finding
+        else:
+            yield finding  # other backends only step
+    yield from _draw(to_draw, timeout_s)
 
 
 def machine(runs: Path, timeout_s: float = TIMEOUT_S) -> list[Fact]:
@@ -106,52 +113,67 @@ def tell_torch(tell: Any) -> None:
     tell(torch=torch.__version__, threads=torch.get_num_threads(), gpu=gpu)
 
 
-def _examine(family: Family, steps: int, timeout_s: float) -> Finding:
-    if missing := family.missing():
-        install = f"pip install '{family.install}'"
-        return Finding(family, "absent", problems=[f"not installed: {', '.join(missing)}"], fixes=[install])
+def _absent(family: Family, missing: Sequence[str]) -> Finding:
+    problem = f"not installed: {', '.join(missing)}"
+    return Finding(family, "absent", problems=[problem], fixes=[f"pip install '{family.install}'"])
+
+
+def _walk(families: Mapping[str, Family], steps: int, timeout_s: float) -> Iterator[Finding]:
+    """Take random steps in each family's example, in as many processes as leave each a processor for its threads."""
     from etude.environments import probe
 
-    walk = _one(Call(family.name, probe.probe_steps, (family.example, steps, family.backend)), timeout_s)
-    finding = Finding(family, "works" if walk.status == "done" else "broken", _versions(family), walk.facts)
-    if walk.status != "done":
-        finding.problems.append(f"{family.example} does not {walk.facts.get('stage', 'build')}: {walk.detail}")
-        if family.install and walk.status in ("raised", "died"):
-            finding.fixes.append(f"pip install --upgrade '{family.install}'  (the versions that are tested with Etude)")
-        return finding
-    if family.backend == "auto":
-        _draw(family, finding, timeout_s)  # other backends only step
-    return finding
+    calls = [Call(name, probe.probe_steps, (one.example, steps, one.backend)) for name, one in families.items()]
+    for walk in run_isolated(calls, jobs=max(1, available_cpus() // 2), timeout_s=timeout_s, preload=_PRELOAD):
+        family = families[walk.name]
+        finding = Finding(family, "works" if walk.status == "done" else "broken", _versions(family), walk.facts)
+        if walk.status != "done":
+            finding.problems.append(f"{family.example} does not {walk.facts.get('stage', 'build')}: {walk.detail}")
+            if family.install and walk.status in ("raised", "died"):
+                finding.fixes.append(f"pip install --upgrade '{family.install}'  (the versions that are tested with Etude)")
+        yield finding
 
 
-def _draw(family: Family, finding: Finding, timeout_s: float) -> None:
-    from etude.environments import probe
-
-    call = Call(family.name, probe.probe_picture, (family.example,))
-    drawn = _one(call, timeout_s)
-    by_mujoco = family.name in _DRAWN_BY_MUJOCO
-    if drawn.status != "done" and by_mujoco and os.environ.get("MUJOCO_GL") != "osmesa":
-        other = _one(call, timeout_s, {"MUJOCO_GL": "osmesa"})
-        if other.status == "done":
+def _draw(findings: Mapping[str, Finding], timeout_s: float) -> Iterator[Finding]:
+    """Draw a picture of each family's example; MuJoCo's are tried in software too where the GPU's way fails."""
+    failed: dict[str, Result] = {}
+    for drawn in _drawn(findings, timeout_s):
+        finding = findings[drawn.name]
+        by_mujoco = drawn.name in _DRAWN_BY_MUJOCO
+        if drawn.status == "done":
+            finding.pictures = (drawn.facts.get("gl") or "works") if by_mujoco else "works"
+        elif by_mujoco and os.environ.get("MUJOCO_GL") != "osmesa":
+            failed[drawn.name] = drawn
+            continue
+        else:
+            _not_drawn(finding, drawn)
+        yield finding
+    for drawn in _drawn({name: findings[name] for name in failed}, timeout_s, {"MUJOCO_GL": "osmesa"}):
+        finding, before = findings[drawn.name], failed[drawn.name]
+        if drawn.status == "done":
             finding.pictures = "osmesa"
-            finding.problems.append(f"can't be drawn with {drawn.facts.get('gl') or 'egl'}, but with osmesa")
+            finding.problems.append(f"can't be drawn with {before.facts.get('gl') or 'egl'}, but with osmesa")
             finding.fixes.append("export MUJOCO_GL=osmesa")
-            return
-    if drawn.status == "done":
-        finding.pictures = (drawn.facts.get("gl") or "works") if by_mujoco else "works"
-        return
+        else:
+            _not_drawn(finding, before)
+        yield finding
+
+
+def _drawn(findings: Mapping[str, Finding], timeout_s: float, environ: dict[str, str] | None = None) -> Iterator[Result]:
+    from etude.environments import probe
+
+    calls = [Call(name, probe.probe_picture, (finding.family.example,)) for name, finding in findings.items()]
+    if calls:
+        yield from run_isolated(calls, jobs=available_cpus(), timeout_s=timeout_s, preload=_PRELOAD, environ=environ)
+
+
+def _not_drawn(finding: Finding, drawn: Result) -> None:
     if "render modes" in drawn.detail:
         return  # it was never meant to be seen
     finding.problems.append(f"trains, but can't be drawn: {drawn.detail}")
-    if by_mujoco:
+    if finding.family.name in _DRAWN_BY_MUJOCO:
         finding.fixes.append(_GL_LINES)
     elif "pygame" in drawn.output + drawn.detail:
         finding.fixes.append("pip install 'etude[classic]'")
-
-
-def _one(call: Call, timeout_s: float, environ: dict[str, str] | None = None) -> Result:
-    (result,) = run_isolated([call], jobs=1, timeout_s=timeout_s, preload=_PRELOAD, environ=environ)
-    return result
 
 
 def _versions(family: Family) -> dict[str, str]:

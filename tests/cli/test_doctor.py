@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,9 @@ def test_a_family_that_crashes_is_a_row_and_exit_code_1(
 
 def drawing(monkeypatch: pytest.MonkeyPatch, family: Family, by_gl: dict[str | None, Result]) -> doctor.Finding:
     def answer(calls: Any, *, environ: dict[str, str] | None = None, **_: Any) -> Any:
-        if calls[0].function.__name__ == "probe_steps":
+        if calls and calls[0].function.__name__ == "probe_steps":
             return iter([Result(family.name, "done", facts={"steps_per_s": 9.0})])
-        return iter([by_gl[(environ or {}).get("MUJOCO_GL")]])
+        return iter([replace(by_gl[(environ or {}).get("MUJOCO_GL")], name=call.name) for call in calls])
 
     monkeypatch.setattr(doctor, "run_isolated", answer)
     (found,) = doctor.examine([family])
@@ -83,3 +84,19 @@ def test_a_runs_folder_that_cannot_be_written_to_is_said(monkeypatch: pytest.Mon
     runs = next(fact for fact in doctor._place(tmp_path) if fact.name == "runs")
     assert "can't be written to: Permission denied" in runs.value
     assert "ETUDE_RUNS" in runs.fix
+
+
+# Defect 38: sixteen seconds without a sign of life, one family after the other.
+def test_each_family_is_told_as_soon_as_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def answer(calls: Any, *, jobs: int, **_: Any) -> Any:
+        asked.append([call.name for call in calls])
+        assert jobs >= 1
+        return iter([Result(call.name, "died" if call.name == "box2d" else "done") for call in reversed(calls)])
+
+    monkeypatch.setattr(doctor, "run_isolated", answer)
+    families = [family_of(name) for name in ("CartPole-v1", "LunarLander-v3", "FrozenLake-v1")]
+    told = [(finding.family.name, finding.status) for finding in doctor.examine(families)]
+    assert told == [("box2d", "broken"), ("classic", "works"), ("toy", "works")]
+    assert asked == [["classic", "box2d", "toy"], ["toy", "classic"]]

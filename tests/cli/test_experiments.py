@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,18 @@ def test_an_experiment_is_trained_by_its_name_and_what_was_changed_is_in_the_run
 def test_an_unknown_experiment_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["train", "--experiment", "quadruped_flat_pp"]) == 2
     assert "did you mean 'quadruped_flat_ppo'" in capsys.readouterr().err
+
+
+# Defect 38: what comes with Etude was said to be read as something else.
+@pytest.mark.parametrize("name", ["multi_goal", "quadruped_flat_ppo"])
+def test_nothing_is_translated_in_a_shipped_experiment(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert command(["config", name]) == 0
+    assert capsys.readouterr().err == ""
+
+
+# Defect 38: listing them took seconds, most of them spent on importing torch.
+def test_listing_experiments_imports_no_torch() -> None:
+    code = "import sys; from etude.cli import run; run(['experiments']); print('torch' in sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "ppo_cartpole         CartPole-v1:ppo, 100,000 steps" in done.stdout.splitlines()
+    assert done.stderr.strip() == "False"

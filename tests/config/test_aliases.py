@@ -49,7 +49,8 @@ def test_an_alias_is_renamed_and_noted(old: str, new: str) -> None:
     renamed, notes = normalize(layer)
     assert has(renamed, new)
     assert not has(renamed, old) or old == new
-    assert notes == [f"{old} → {new}"]
+    # Defect 38: Etude's own presets are written with a description; to read that is no translation.
+    assert notes == ([] if old == "description" else [f"{old} → {new}"])
 
 
 def test_our_own_spelling_is_left_alone() -> None:

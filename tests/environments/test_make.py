@@ -51,6 +51,9 @@ def test_a_time_limit_can_be_set_and_is_registered_otherwise() -> None:
 
 def test_an_unknown_name_is_one_line_with_the_nearest_known_one() -> None:
     assert str(refused("Carpole-v1")) == "unknown environment 'Carpole-v1'; did you mean 'CartPole-v1'?"
+    # Defect 38: what Gymnasium does not know yet, Etude's own tasks and robots, was never suggested.
+    assert str(refused("Bandit-v1")) == "unknown environment 'Bandit-v1'; did you mean 'Bandit-v0'?"
+    assert str(refused("quadruped-flt")) == "unknown environment 'quadruped-flt'; did you mean 'quadruped-flat'?"
     assert isinstance(refused("Carpole-v1"), UserError)
     assert "`etude envs SEARCH` lists what there is" in str(refused("Zzzzzzzz-v9"))
     assert "Malformed environment ID" in str(refused("what is this"))

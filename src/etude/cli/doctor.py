@@ -51,25 +51,29 @@ def doctor(
     above_zero(timeout=timeout)
     from etude import doctor as examination
     from etude.environments.catalog import find_family
+    from etude.environments.families import FAMILIES
     from etude.telemetry.one_line import OneLine
 
-    chosen = None if family is None else [find_family(family)]
-    findings = []
+    chosen = FAMILIES[:-1] if family is None else [find_family(family)]
+    console = drawing(width=None if sys.stdout.isatty() else 200)
     with OneLine(sys.stderr) as line:
         line.show("looking at the machine")
         facts = examination.machine(runs_root(runs), timeout)
+    if not as_json:
+        _show_machine(console, facts)
+    findings = []
+    with OneLine(sys.stderr) as line:
+        line.show(f"trying {len(chosen)} families of environments")
         for finding in examination.examine(chosen, steps=steps, timeout_s=timeout):
             findings.append(finding)
-            line.show(f"{finding.family.title}: {finding.status}")
-    failed = any(finding.status == "broken" for finding in findings)
+            line.show(f"{len(findings)} of {len(chosen)}  {finding.family.title}: {finding.status}")
+    findings.sort(key=lambda finding: FAMILIES.index(finding.family))
     if as_json:
         machine = [{"name": fact.name, "value": fact.value, "fix": fact.fix or None} for fact in facts]
         emit_json({"machine": machine, "families": [finding.as_json() for finding in findings]})
-        return int(failed)
-    console = drawing(width=None if sys.stdout.isatty() else 200)
-    _show_machine(console, facts)
-    _show_families(console, findings)
-    return int(failed)
+    else:
+        _show_families(console, findings)
+    return int(any(finding.status == "broken" for finding in findings))
 
 
 def _show_machine(console: Console, facts: list[Fact]) -> None:

@@ -31,19 +31,19 @@ def experiments(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -
 
 
 def _described(name: str) -> dict[str, Any]:
-    from etude.config.compose import compose
+    from etude.config.compose import outline
     from etude.config.groups import own_preset
     from etude.errors import EtudeError
 
     own = own_preset("experiment", name)
     row: dict[str, Any] = {"name": name, "file": None if own is None else str(own)}
     try:
-        config = compose(name).config
+        about = outline(name)
     except EtudeError as error:  # one that is wrong hides no other
         return {**row, "problem": str(error).splitlines()[0]}
     return {
         **row,
-        "environment": config.environment.id,
-        "algorithm": config.algorithm.name,
-        "total_steps": config.training.total_steps,
+        "environment": about.environment,
+        "algorithm": about.algorithm,
+        "total_steps": about.total_steps,
     }

@@ -72,6 +72,9 @@ ALIASES: dict[str, str] = {
     "environment.env_wrappers": "environment.wrappers",
 }
 
+# Short words of theirs that our own presets are written with.
+_OURS_TOO = ("description",)
+
 # Whole sections of others that are sections of ours.
 _SECTIONS = {"workflow": "algorithm", "components": "network", "controllers": "network"}
 
@@ -143,7 +146,8 @@ def _rename(data: dict[str, Any], old: str, new: str, notes: list[str]) -> None:
     if has(data, new):
         raise ConfigError(f"{old}: is another word for {new}, which is set too; keep one")
     _put(data, new, value)
-    notes.append(f"{old} → {new}")
+    if old not in _OURS_TOO:
+        notes.append(f"{old} → {new}")
 
 
 def _put(data: dict[str, Any], path: str, value: Any) -> None:

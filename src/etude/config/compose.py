@@ -36,7 +36,7 @@ from etude.config.layers import Layer, has, overlay, overlay_all, put, restrict
 from etude.config.migrate import migrate
 from etude.config.phases import parse_phases, phase_problems
 from etude.config.registry import algorithms, is_import_path
-from etude.config.schema import Config
+from etude.config.schema import Config, TrainingConfig
 from etude.config.source_file import SourceFile, read_file
 from etude.config.validate import Validator, field_defaults, field_types, options_schema, to_plain
 from etude.errors import ConfigError, UserError, did_you_mean
@@ -86,19 +86,51 @@ def compose(
     asked = _choose(overrides.parse(words), file)
     sources: list[SourceFile] = []
     try:
-        return _compose(spec, file, asked, base, allow_imports, sources)
+        return _complete(_name(spec, file, asked, base, sources), allow_imports)
     except ConfigError as error:
         raise ConfigError(*(_located(problem, sources, spec, asked.values) for problem in error.problems)) from None
 
 
-def _compose(
+@dataclass(frozen=True)
+class Outline:
+    """What a config is about, as far as that can be said without importing its algorithm."""
+
+    environment: str
+    algorithm: str
+    total_steps: int
+
+
+def outline(experiment: str) -> Outline:
+    """Return what an experiment is about; its settings are not checked."""
+    named = _name(None, None, _choose(overrides.parse([f"+experiment={experiment}"]), None), None, [])
+    if not is_import_path(named.algorithm) and named.algorithm not in algorithms.names():
+        near = did_you_mean(named.algorithm, algorithms.names())
+        raise UserError(f"unknown algorithm '{named.algorithm}'{near}")
+    layers = [aliases.normalize(values)[0] for _, values in (*named.presets, *named.theirs)]
+    training = overlay_all([{"training": to_plain(TrainingConfig())}, *layers])["training"]
+    return Outline(named.environment, named.algorithm, training["total_steps"])
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What the first pass finds: the names, and the layers to lay over the defaults of what they name."""
+
+    spec: str | None
+    file: Path | None
+    environment: str
+    algorithm: str
+    presets: list[tuple[str, dict[str, Any]]]
+    theirs: list[tuple[str, dict[str, Any]]]
+
+
+def _name(
     spec: str | None,
     file: Path | None,
     asked: overrides.Overrides,
     base: Mapping[str, Any] | None,
-    allow_imports: bool,
     sources: list[SourceFile],
-) -> Composition:
+) -> _Named:
+    """Pass 1: the names."""
     environment, variant = split_spec(spec) if spec else (None, None)
     source = read_file(file) if file is not None else None
     sources += [] if source is None else [source]
@@ -109,8 +141,6 @@ def _compose(
     document = _select_variant(document, variant, _named(asked.values, "algorithm.name"), where=str(file or "the presets"))
     stored = {} if base is None else interpolation.literal(dict(base))
     theirs = [migrate(layer) for layer in (stored, document, asked.values)]
-
-    # Pass 1: the names.
     named = overlay_all(aliases.normalize(layer)[0] for layer in theirs)
     environment = _agreed("environment.id", environment, named, spec)
     if not environment:
@@ -120,18 +150,22 @@ def _compose(
     if _text(stored, "algorithm.name") not in (None, algorithm):
         # Another algorithm than the earlier run's: what belonged to that one stays behind.
         theirs[0] = {key: value for key, value in theirs[0].items() if key not in ("algorithm", "network", "buffers")}
-
-    # Pass 2: over the defaults of exactly those parts.
-    workflow = algorithms.resolve(algorithm, allow_imports=allow_imports)
     presets = [*family.layers(family.block(variant, algorithm)), *own_layers]
     origins = ("earlier run", _origin(file, asked.choices), COMMAND_LINE)
-    layers, notes = _in_our_words(presets, list(zip(origins, theirs, strict=True)), workflow, family_name(environment))
-    if spec is not None:
-        layers.append(Layer(COMMAND_LINE, {"environment": {"id": environment}, "algorithm": {"name": algorithm}}))
-    defaults = _defaults(workflow, algorithm)
+    return _Named(spec, file, environment, algorithm, presets, list(zip(origins, theirs, strict=True)))
+
+
+def _complete(named: _Named, allow_imports: bool) -> Composition:
+    """Pass 2: the layers over the defaults of exactly those parts."""
+    workflow = algorithms.resolve(named.algorithm, allow_imports=allow_imports)
+    layers, notes = _in_our_words(named.presets, named.theirs, workflow, family_name(named.environment))
+    if named.spec is not None:
+        names = {"environment": {"id": named.environment}, "algorithm": {"name": named.algorithm}}
+        layers.append(Layer(COMMAND_LINE, names))
+    defaults = _defaults(workflow, named.algorithm)
     complete = overlay_all(layer.values for layer in (*defaults, *layers))
     asked_for = restrict(complete, overlay_all(layer.values for layer in layers))
-    complete = overlay(complete, _derived_names(complete, file))
+    complete = overlay(complete, _derived_names(complete, named.file))
     config = check(interpolation.resolve(complete), allow_imports=allow_imports)
     return Composition(config, asked_for, tuple(notes), (*defaults, *layers))
 

@@ -85,10 +85,23 @@ def search(listings: Sequence[Listing], text: str) -> list[Listing]:
 
 def near(listings: Sequence[Listing], text: str, count: int = 5) -> list[str]:
     """Return the ids that look most like `text`."""
-    by_lower = {entry.id.lower(): entry.id for entry in _entries(listings)}
+    return _closest([entry.id for entry in _entries(listings)], text, count)
+
+
+def did_you_mean_id(name: str) -> str:
+    """Return ``; did you mean 'x'?`` for the known id that looks most like `name`, tuned ones and robots included."""
+    import gymnasium
+
+    ids = [*environment_presets(), *(known for known in gymnasium.registry if not _is_gone(known))]
+    close = _closest(list(dict.fromkeys(ids)), name.rpartition(":")[2], 1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else "; `etude envs SEARCH` lists what there is"
+
+
+def _closest(ids: Sequence[str], text: str, count: int, cutoff: float = 0.5) -> list[str]:
+    by_lower = {name.lower(): name for name in ids}
     # An id without its version and prefix is what people type.
     by_stem = {_stem(lower): name for lower, name in by_lower.items()}
-    close = [by_lower[match] for match in difflib.get_close_matches(text.lower(), by_lower, n=count, cutoff=0.5)]
+    close = [by_lower[match] for match in difflib.get_close_matches(text.lower(), by_lower, n=count, cutoff=cutoff)]
     close += [by_stem[match] for match in difflib.get_close_matches(_stem(text.lower()), by_stem, n=count, cutoff=0.6)]
     return list(dict.fromkeys(close))[:count]
 

@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from etude.config.schema import EnvironmentConfig
 from etude.environments import snapshot
+from etude.environments.catalog import did_you_mean_id
 from etude.environments.check_data import copied, differing, is_flag, mismatch, reward_problem
 from etude.environments.failures import place_of
 from etude.environments.families import family_of
@@ -24,7 +25,7 @@ from etude.environments.make import import_module_of, make_copy
 from etude.environments.probe import in_words
 from etude.environments.replay import is_replayable
 from etude.environments.spaces import action_spec, finite_range, observation_specs
-from etude.errors import EtudeError, UserError, did_you_mean
+from etude.errors import EtudeError, UserError
 
 SEED = 7
 _WORTH_A_WORKER_S = 50e-6
@@ -345,7 +346,7 @@ def check_environment(
     plain, family = name.rpartition(":")[2], family_of(name)
     family.register(name)
     if plain not in gymnasium.registry:
-        raise UserError(f"{name}: no environment of this id is registered{did_you_mean(plain, gymnasium.registry)}")
+        raise UserError(f"{name}: no environment of this id is registered{did_you_mean_id(plain)}")
     config = EnvironmentConfig(id=name, kwargs=kwargs or {})
     # As training would show it: a family's own class and wrappers, where it has any.
     return Checker(lambda: make_copy(config), steps=steps, bare=family.module is None, on_remark=on_remark).run()

@@ -16,6 +16,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.wrappers import HumanRendering
 
 from etude.config.schema import EnvironmentConfig
+from etude.environments.catalog import did_you_mean_id
 from etude.environments.complaints import complaint, first_line
 from etude.environments.episode_limit import episode_limit
 from etude.environments.families import family_of
@@ -23,7 +24,7 @@ from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.mujoco_warnings import tell_mujoco_warnings
 from etude.environments.vector import VectorEnvironment
 from etude.environments.wrappers.build import Wrappers
-from etude.errors import MissingPackageError, UserError, did_you_mean
+from etude.errors import MissingPackageError, UserError
 
 
 def make_environment(
@@ -141,9 +142,8 @@ def make_copy(config: EnvironmentConfig, render_mode: str | None = None) -> gymn
     except error.DependencyNotInstalled as problem:
         raise MissingPackageError(f"{config.id} needs a package that is not installed: {first_line(problem)}") from None
     except (error.UnregisteredEnv, error.DeprecatedEnv) as problem:
-        near = did_you_mean(config.id.rpartition(":")[2], gymnasium.registry) or "; `etude envs SEARCH` lists what there is"
-        if isinstance(problem, error.DeprecatedEnv):
-            near = f": {first_line(problem)}"
+        gone = isinstance(problem, error.DeprecatedEnv)
+        near = f": {first_line(problem)}" if gone else did_you_mean_id(config.id)
         raise UserError(f"unknown environment '{config.id}'{near}") from None
     except ModuleNotFoundError as problem:
         name = problem.name or first_line(problem)

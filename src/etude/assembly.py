@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ from etude.config.phases import PhaseSpec, parse_phases, phase_problems
 from etude.config.registry import algorithms, buffers, callbacks, networks
 from etude.config.schema import Config
 from etude.config.validate import Part
+from etude.environment_info import max_episode_steps
 from etude.environments.families import family_of
 from etude.environments.make import make_environment
 from etude.environments.spaces import leaf_spaces
@@ -28,7 +30,7 @@ from etude.environments.vector import VectorEnvironment
 from etude.errors import ConfigError, UserError, did_you_mean
 from etude.orchestration.best_evaluations import Monitor
 from etude.orchestration.callbacks import Callback, EarlyStop
-from etude.orchestration.evaluator import Evaluator, metric_names
+from etude.orchestration.evaluator import MAX_ENVS, Evaluator, metric_names
 from etude.orchestration.orchestrator import Cadences, Orchestrator
 from etude.orchestration.phase_scheduler import PhaseScheduler
 from etude.workflows.base import Components, Context, Workflow
@@ -37,6 +39,8 @@ from etude.workflows.policy import Policy
 
 ROWS_PER_RUN = 200
 EVENTS_PER_RUN = 10
+USUAL_EPISODE = 1000
+"""How long episodes are taken to be at most where no time limit is known."""
 
 
 def resolve(config: Config) -> Config:
@@ -57,10 +61,32 @@ def resolve(config: Config) -> Config:
     return replace(
         config,
         experiment=replace(experiment, device=str(device), threads=experiment.threads or 1, compile=compiling),
-        evaluation=replace(evaluation, every_steps=event if evaluation.every_steps is None else evaluation.every_steps),
+        evaluation=replace(evaluation, every_steps=_evaluation_cadence(config, total)),
         checkpoint=replace(checkpoint, every_steps=event if checkpoint.every_steps is None else checkpoint.every_steps),
         logging=replace(config.logging, every_steps=config.logging.every_steps or row),
     )
+
+
+def _evaluation_cadence(config: Config, total: int) -> int:
+    """Return the environment steps between evaluations: as asked, or as rarely as a short run can afford.
+
+    All evaluations together act at most half as often as the run has environment steps, even if every episode is cut by its
+    time limit. It follows from the settings alone, never from the clock, so that a run is the same anywhere.
+    """
+    evaluation, environment = config.evaluation, config.environment
+    if evaluation.every_steps is not None:
+        return evaluation.every_steps
+    # A module of the user's own is imported when its environment is made, and not earlier.
+    limit = environment.max_episode_steps if ":" in environment.id else max_episode_steps(environment)
+    rounds = math.ceil(evaluation.episodes / _evaluation_copies(config)) * (2 if evaluation.mode == "both" else 1)
+    affordable = total // 2 // ((limit or USUAL_EPISODE) * rounds)
+    return max(1, total // min(EVENTS_PER_RUN, max(1, affordable)))
+
+
+def _evaluation_copies(config: Config) -> int:
+    # Emulators that take a process each are not for evaluating many episodes side by side.
+    usual = 1 if family_of(config.environment.id).one_per_process else min(config.evaluation.episodes, MAX_ENVS)
+    return config.evaluation.num_envs or usual
 
 
 def execution_mode(config: Config) -> Mode:
@@ -247,8 +273,7 @@ def _evaluator(config: Config, device: torch.device) -> Evaluator | None:
         modes=evaluation_modes(config),
         seed=config.experiment.seed,
         device=device,
-        # Emulators that take a process each are not for evaluating many episodes side by side.
-        num_envs=evaluation.num_envs or (1 if family_of(config.environment.id).one_per_process else None),
+        num_envs=_evaluation_copies(config),
         timeout_s=evaluation.timeout_s,
     )
 

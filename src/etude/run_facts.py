@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from etude import assembly
+from etude.compute.accelerate import is_compiled
 from etude.config.hashing import config_hash
 from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
@@ -84,13 +85,16 @@ def header(run: Run, config: Config, orchestrator: Orchestrator, notes: list[str
     """What the console shows above a run."""
     if orchestrator.counters.env_steps:
         notes = [*notes, f"continues at {orchestrator.counters.env_steps:,} environment steps"]
+    mode = assembly.execution_mode(config)
+    if is_compiled(mode):
+        notes = [*notes, "updates are compiled when the first one is due, which can take half a minute"]
     return RunHeader(
         run_id=run.id,
         run_dir=run.path,
         environment=config.environment.id,
         algorithm=config.algorithm.name,
         device=config.experiment.device,
-        mode=assembly.execution_mode(config),
+        mode=mode,
         seed=config.experiment.seed,
         num_envs=config.environment.num_envs,
         total_steps=config.training.total_steps,

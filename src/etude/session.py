@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -110,7 +110,8 @@ class Training:
             run.remove_leftovers()
             run.update_status(status="running")
             rows = JsonlSink(run.metrics_path)
-            watching = MetricAlerts(alert_rules(config.logging.alerts), console.message, self._past)
+            rules, grace = alert_rules(config.logging.alerts), config.training.total_steps // 10
+            watching = MetricAlerts(rules, console.message, self._past, not_before=grace)
             sinks: list[Sink] = [console, watching, *optional_sinks(config, run, self._past, alerts)]
             group = SinkGroup(sinks, on_alert=alert, record=rows)
             stack.callback(group.close)
@@ -207,16 +208,19 @@ def start(
     stream: Any = None,
     debug: bool = False,
     profile: int = 0,
+    tell: Callable[[str], None] = lambda step: None,
 ) -> Training:
     """Begin a new run. Everything that can be wrong with the request is found before it exists.
 
     `debug` checks every module's output and every gradient; `profile` writes a trace of so many cycles.
+    `tell` is told what is being done, where it may take a while.
     """
     config = assembly.resolve(composition.config)
     source = None if config.experiment.init_from is None else initial_weights.find_source(config.experiment.init_from, root)
     if source is not None:
         # By its path: where a word such as @last points changes.
         config = replace(config, experiment=replace(config.experiment, init_from=str(source.path.resolve())))
+    tell("building environments and networks")
     orchestrator = assembly.build(config)
     notes = [*(f"read as: {note}" for note in composition.notes), *assembly.remarks(config, composition.config)]
     notes += [note for buffer in orchestrator.buffers.values() for note in buffer.notes()]
@@ -256,6 +260,7 @@ def reopen(
     force: bool = False,
     quiet: bool = False,
     stream: Any = None,
+    tell: Callable[[str], None] = lambda step: None,
 ) -> Training:
     """Make ready to continue a run from its newest whole checkpoint (or the one named), to the same end.
 
@@ -278,11 +283,13 @@ def reopen(
             found = store.newest_whole() if checkpoint is None else store.find(checkpoint)
             if found.kind != "full":
                 raise UserError(f"checkpoint {found.name} holds only the policy; training can go on from a full one")
+        tell("building environments and networks")
         orchestrator = assembly.build(config)
         check_sinks(config)
         if found is None:
             notes += ["it ended before its first save, and begins anew", *_begin(orchestrator, run, config)]
         else:
+            tell(f"reading checkpoint {found.name}")
             notes += [f"resumed from checkpoint {found.name}", *_load(orchestrator, found, config, force=force)]
         # One that was killed between its last save and its last word has that word still to say.
         if orchestrator.scheduler.is_finished and run.status == "finished":

@@ -48,7 +48,7 @@ def test_debug_names_the_module_and_the_step_where_a_nan_appears(
 
 
 def test_debug_trains_to_the_end_when_nothing_is_wrong() -> None:
-    assert etude(["train", *TINY, "--debug", "--compile"]) == 0
+    assert etude(["train", *TINY, "--debug"]) == 0
     assert "mode: eager" in Run.resolve("@last", Path("debug")).resolved_path.read_text()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from etude.cli.output import emit, note, say
+from etude.cli.starting import starting
 
 if TYPE_CHECKING:
     from etude.config.compose import Composition
@@ -37,9 +38,11 @@ def config(
     explain
         Print each setting with where it came from and what it does.
     """
-    from etude.config.compose import compose
+    with starting(spec or "config", plain=False) as tell:
+        tell("loading torch")  # algorithms bring it, and they know what can be set
+        from etude.config.compose import compose
 
-    composition = compose(spec, file=file, words=overrides)
+        composition = compose(spec, file=file, words=overrides)
     if explain and as_json:
         from dataclasses import asdict
 

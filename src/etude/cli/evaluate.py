@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from etude.cli.options import above_zero, at_least, exclusive
 from etude.cli.output import emit_json, note, note_in_place, say
 from etude.cli.places import find_run
+from etude.cli.starting import starting
 
 
 def evaluate(
@@ -67,18 +68,23 @@ def evaluate(
     at_least(1, episodes=episodes, num_envs=num_envs)
     above_zero(timeout=timeout)
     exclusive({"--ladder": ladder, "--checkpoint": None if checkpoint == "all" else checkpoint})
-    found = find_run(run, runs)
-    import torch
+    with starting(f"evaluating {run}", quiet=as_json) as tell:
+        found = find_run(run, runs)
+        tell("loading torch")
+        import torch
 
-    from etude import evaluating
-    from etude.stored_policy import open_policy
+        from etude import evaluating
+        from etude.stored_policy import open_policy
 
-    torch.set_num_threads(1)
-    climbs = ladder or checkpoint == "all"
-    wanted = [saved.name for saved in evaluating.kept_checkpoints(found.run)] if climbs else []
+        torch.set_num_threads(1)
+        climbs = ladder or checkpoint == "all"
+        wanted = [saved.name for saved in evaluating.kept_checkpoints(found.run)] if climbs else []
+        names = wanted or [checkpoint or found.checkpoint or "last"]
+        tell(f"reading checkpoint {names[0]}")
+        first = open_policy(found.run, names[0], trusted=trust, device=device)
     reports: list[dict[str, Any]] = []
-    for name in wanted or [checkpoint or found.checkpoint or "last"]:
-        stored = open_policy(found.run, name, trusted=trust, device=device)
+    for name in names:
+        stored = open_policy(found.run, name, trusted=trust, device=device) if reports else first
         if not reports:
             if stored.note is not None:
                 note(stored.note)

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from etude.cli.output import emit_json, note, say
 from etude.cli.places import find_run
+from etude.cli.starting import starting
 
 if TYPE_CHECKING:
     from etude.deploy.metadata import FileLayout
@@ -58,16 +59,18 @@ def export(
 
     if check_walk is not None and not 0 < check_walk < float("inf"):
         raise UserError(f"--check-walk {check_walk:g}: must be above 0")
-    found = find_run(run, runs)
-    import torch
+    with starting(f"exporting {run}", quiet=as_json) as tell:
+        found = find_run(run, runs)
+        tell("loading torch")
+        import torch
 
-    from etude.deploy.export import choose_formats, export_policy
-    from etude.stored_policy import open_policy
+        from etude.deploy.export import choose_formats, export_policy
+        from etude.stored_policy import open_policy
 
-    torch.set_num_threads(1)
-    chosen = choose_formats(formats or ["onnx"])
-    # Files are made on the CPU wherever the policy was trained.
-    stored = open_policy(found.run, checkpoint or found.checkpoint or "last", trusted=trust, device="cpu")
+        torch.set_num_threads(1)
+        chosen = choose_formats(formats or ["onnx"])
+        # Files are made on the CPU wherever the policy was trained.
+        stored = open_policy(found.run, checkpoint or found.checkpoint or "last", trusted=trust, device="cpu")
     if check_walk is not None and stored.config.environment.robot is None:
         raise UserError(f"--check-walk: {stored.config.environment.id} is no robot's task")
     if check_walk is not None and "onnx" not in chosen:

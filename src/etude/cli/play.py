@@ -14,6 +14,7 @@ from etude.cli.options import above_zero, at_least, exclusive
 from etude.cli.output import emit_json, note, say
 from etude.cli.places import find_run
 from etude.cli.render_options import read_render_options
+from etude.cli.starting import starting
 
 if TYPE_CHECKING:
     from etude.environments.rendering import Show
@@ -104,33 +105,35 @@ def play(
     if step_by_step and not sys.stdin.isatty():
         raise UserError("--step-by-step waits for Enter and needs a terminal")
     options, rows_and_columns = read_render_options(render_options), _read_grid(grid)
-    wants_video = record_length is not None or rows_and_columns != (1, 1)
-    show = _what_to_show(render, video, wants_video=wants_video)
-    if show == "nothing" and fps is not None:
-        raise UserError(f"--fps {fps:g} is of pictures, and there are none: record them with --video FILE.mp4")
-    found = find_run(run, runs)
-    robot = is_robot(found.run, trusted=trust)
-    check_drive(drive, events, robot=robot, name=found.run.id)
-    if step_by_step and (drive in ("keyboard", "joystick") or events is not None):
-        raise UserError("--step-by-step can't be driven meanwhile: choose one")
-    import torch
+    with starting(f"playing {run}", quiet=as_json) as tell:
+        wants_video = record_length is not None or rows_and_columns != (1, 1)
+        show = _what_to_show(render, video, wants_video=wants_video)
+        if show == "nothing" and fps is not None:
+            raise UserError(f"--fps {fps:g} is of pictures, and there are none: record them with --video FILE.mp4")
+        found = find_run(run, runs)
+        robot = is_robot(found.run, trusted=trust)
+        check_drive(drive, events, robot=robot, name=found.run.id)
+        if step_by_step and (drive in ("keyboard", "joystick") or events is not None):
+            raise UserError("--step-by-step can't be driven meanwhile: choose one")
+        tell("loading torch")
+        import torch
 
-    from etude import playing
-    from etude.compute.random_streams import seed_global_generators
-    from etude.environments.rendering import has_display
-    from etude.telemetry.paths_file import PathsFile
-    from etude.telemetry.recorder import Recorder
+        from etude import playing
+        from etude.compute.random_streams import seed_global_generators
+        from etude.environments.rendering import has_display
+        from etude.telemetry.paths_file import PathsFile
+        from etude.telemetry.recorder import Recorder
 
-    torch.set_num_threads(1)
-    if show == "nothing" and render is None:
-        note("no display: playing without pictures; --video FILE.mp4 records them")
-    records, steers = show == "pictures", drive in ("keyboard", "joystick")
-    opens_window = robot and (show == "window" or (steers and render is None and has_display()))
-    if opens_window:
-        show = "pictures"  # a robot draws itself into memory, and the window shows that
-    is_driven = robot and not step_by_step and (steers or events is not None or opens_window)
-    count = episodes if is_driven and record_length is None else playing.number_of_episodes(episodes, record_length)
-    with ExitStack() as stack:
+        torch.set_num_threads(1)
+        if show == "nothing" and render is None:
+            note("no display: playing without pictures; --video FILE.mp4 records them")
+        records, steers = show == "pictures", drive in ("keyboard", "joystick")
+        opens_window = robot and (show == "window" or (steers and render is None and has_display()))
+        if opens_window:
+            show = "pictures"  # a robot draws itself into memory, and the window shows that
+        is_driven = robot and not step_by_step and (steers or events is not None or opens_window)
+        count = episodes if is_driven and record_length is None else playing.number_of_episodes(episodes, record_length)
+        tell("reading the checkpoint, building environments")
         stage = playing.set_stage(
             found.run,
             checkpoint or found.checkpoint,
@@ -143,6 +146,7 @@ def play(
             trusted=trust,
             device=device,
         )
+    with ExitStack() as stack:
         stack.callback(stage.close)
         seed_global_generators(seed)  # an environment may draw from them
         recorder = keep = None

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from etude.cli.places import find_run
+from etude.cli.starting import starting
 
 
 def resume(
@@ -39,10 +40,13 @@ def resume(
     quiet
         Print nothing but errors and the last line.
     """
-    found = find_run(run, runs)
-    from etude import session
     from etude.cli.train import exit_code
 
-    chosen = checkpoint or found.checkpoint
-    outcome = session.resume(found.run, words=overrides, checkpoint=chosen, trusted=trust, force=force, quiet=quiet)
-    return exit_code(outcome.status)
+    with starting(f"resuming {run}", quiet=quiet) as tell:
+        found = find_run(run, runs)
+        tell("loading torch")
+        from etude import session
+
+        options = {"trusted": trust, "force": force, "quiet": quiet, "tell": tell}
+        training = session.reopen(found.run, words=overrides, checkpoint=checkpoint or found.checkpoint, **options)
+    return exit_code(training.finish().status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from cyclopts import Parameter
 from etude.cli.options import at_least, exclusive, said_once
 from etude.cli.output import note
 from etude.cli.places import find_run, runs_root
+from etude.cli.starting import starting
 
 if TYPE_CHECKING:
     from etude.config.schema import Config
@@ -114,89 +116,101 @@ def train(
     quiet
         Print nothing but errors and the last line.
     """
-    from etude.config.compose import compose
-    from etude.config.overrides import quote
-    from etude.config.universe import spec_of
-    from etude.errors import UserError
-    from etude.seed_group import parse_seeds
+    with ExitStack() as begun:
+        title = next((str(each) for each in (spec, experiment, from_run, config) if each is not None), "train")
+        tell = begun.enter_context(starting(title, quiet=quiet, plain=not print_config))
+        from etude.config.compose import compose
+        from etude.config.overrides import quote
+        from etude.config.universe import spec_of
+        from etude.errors import UserError
+        from etude.seed_group import parse_seeds
 
-    words = list(overrides)
-    if spec is not None and "=" in spec and ":" not in spec.split("=")[0]:
-        words, spec = [spec, *words], None
-    if experiment is not None:
-        words.insert(0, f"+experiment={experiment}")
-    spec = spec_of(spec, universe=universe, domain=domain, task=task, algorithm=algorithm)
-    at_least(1, parallel=parallel, profile=profile)
-    exclusive({"--total-steps": total_steps, "--iterations": iterations})
-    exclusive({"--debug": debug, "--compile": compile or None})
-    exclusive({"--auto-resume": auto_resume, "--debug": debug})
-    exclusive({"--auto-resume": auto_resume, "--profile": profile})
-    if trust and from_run is None and not auto_resume:
-        raise UserError("--trust is for the settings of somebody else's run: it goes with --from-run or --auto-resume")
-    flags = {
-        "environment.num_envs": num_envs,
-        "training.total_steps": total_steps,
-        "training.iterations": iterations,
-        "experiment.compile": None if compile is None else "on" if compile else "off",
-        "experiment.name": None if name is None else quote(name),
-        "experiment.group": None if group is None else quote(group),
-        "experiment.init_from": None if init_from is None else quote(init_from),
-    }
-    said_once({key: _FLAGS[key] for key, value in flags.items() if value is not None}, words)
-    debugging = debug or debugger_attached()
-    if debugging:
-        if debug:
-            _check_debugged(words)
-        else:
-            note("a debugger is attached: one process, one environment, nothing compiled")
-        flags |= _ONE_PROCESS
-        runs = runs or (Path("debug") if debug else None)
-    words += [f"{key}={value}" for key, value in flags.items() if value is not None]
-    _check_budget(words)
-    seeds = [] if seed is None else parse_seeds(seed)
-    if seeds:
-        said_once({"experiment.seed": "--seed"}, words)
-    if len(seeds) < 2 and parallel is not None:
-        raise UserError(f"--parallel {parallel} is of several seeds: name them, such as --seed 1-5")
-    if len(seeds) == 1 or (seeds and print_config):
-        words.append(f"experiment.seed={seeds[0]}")
-    base, allow_imports = None, True
-    if from_run is not None:
-        if spec is not None or config is not None:
-            raise UserError("--from-run brings its own environment and algorithm; leave out ENV:ALGO and --config")
-        base, allow_imports = _stored(from_run, runs, trust)
-    composition = compose(spec, file=config, words=words, base=base, allow_imports=allow_imports)
-    if debugging and num_envs is None:
-        words += one_environment(composition.config)
+        words = list(overrides)
+        if spec is not None and "=" in spec and ":" not in spec.split("=")[0]:
+            words, spec = [spec, *words], None
+        if experiment is not None:
+            words.insert(0, f"+experiment={experiment}")
+        spec = spec_of(spec, universe=universe, domain=domain, task=task, algorithm=algorithm)
+        at_least(1, parallel=parallel, profile=profile)
+        exclusive({"--total-steps": total_steps, "--iterations": iterations})
+        exclusive({"--debug": debug, "--compile": compile or None})
+        exclusive({"--auto-resume": auto_resume, "--debug": debug})
+        exclusive({"--auto-resume": auto_resume, "--profile": profile})
+        if trust and from_run is None and not auto_resume:
+            raise UserError("--trust is for the settings of somebody else's run: it goes with --from-run or --auto-resume")
+        flags = {
+            "environment.num_envs": num_envs,
+            "training.total_steps": total_steps,
+            "training.iterations": iterations,
+            "experiment.compile": None if compile is None else "on" if compile else "off",
+            "experiment.name": None if name is None else quote(name),
+            "experiment.group": None if group is None else quote(group),
+            "experiment.init_from": None if init_from is None else quote(init_from),
+        }
+        said_once({key: _FLAGS[key] for key, value in flags.items() if value is not None}, words)
+        debugging = debug or debugger_attached()
+        if debugging:
+            if debug:
+                _check_debugged(words)
+            else:
+                note("a debugger is attached: one process, one environment, nothing compiled")
+            flags |= _ONE_PROCESS
+            runs = runs or (Path("debug") if debug else None)
+        words += [f"{key}={value}" for key, value in flags.items() if value is not None]
+        _check_budget(words)
+        seeds = [] if seed is None else parse_seeds(seed)
+        if seeds:
+            said_once({"experiment.seed": "--seed"}, words)
+        if len(seeds) < 2 and parallel is not None:
+            raise UserError(f"--parallel {parallel} is of several seeds: name them, such as --seed 1-5")
+        if len(seeds) == 1 or (seeds and print_config):
+            words.append(f"experiment.seed={seeds[0]}")
+        tell("loading torch")  # algorithms bring it, and they know what can be set
+        base, allow_imports = None, True
+        if from_run is not None:
+            if spec is not None or config is not None:
+                raise UserError("--from-run brings its own environment and algorithm; leave out ENV:ALGO and --config")
+            base, allow_imports = _stored(from_run, runs, trust)
         composition = compose(spec, file=config, words=words, base=base, allow_imports=allow_imports)
-    if print_config:
-        from etude.cli.config import print_yaml
+        if debugging and num_envs is None:
+            words += one_environment(composition.config)
+            composition = compose(spec, file=config, words=words, base=base, allow_imports=allow_imports)
+        if print_config:
+            from etude.cli.config import print_yaml
 
-        print_yaml(composition)
-        if len(seeds) > 1:
-            note(f"of seed {seeds[0]}; the others differ in experiment.seed alone")
-        return 0
-    root = runs_root(runs)
-    if len(seeds) > 1:
-        options = {"--config": config, "--from-run": from_run, "--profile": profile}
-        switches = {"--auto-resume": auto_resume, "--debug": debug, "--trust": trust}
-        # The group goes to each seed by its flag.
-        words = [word for word in words if word.partition("=")[0] != "experiment.group"]
-        arguments = [*([] if spec is None else [spec]), *words, *(f"{key}={value}" for key, value in options.items() if value)]
-        arguments += [switch for switch, on in switches.items() if on]
-        from etude.cli.seeds import train_group
-
-        return train_group(composition.config, root, arguments, seeds, parallel, auto_resume, quiet)
-    from etude import session
-
-    if auto_resume and (earlier := session.find_unfinished(composition, root)) is not None:
-        if earlier.status == "finished":
-            note(f"run {earlier.id} with these settings is finished already")
+            begun.close()
+            print_yaml(composition)
+            if len(seeds) > 1:
+                note(f"of seed {seeds[0]}; the others differ in experiment.seed alone")
             return 0
-        note(f"goes on with run {earlier.id} ({earlier.status})")
-        return exit_code(session.resume(earlier, trusted=trust, quiet=quiet).status)
-    outcome = session.train(composition, root=root, quiet=quiet, command=sys.argv, debug=debug, profile=profile or 0)
-    return exit_code(outcome.status)
+        root = runs_root(runs)
+        if len(seeds) > 1:
+            options = {"--config": config, "--from-run": from_run, "--profile": profile}
+            switches = {"--auto-resume": auto_resume, "--debug": debug, "--trust": trust}
+            # The group goes to each seed by its flag.
+            words = [word for word in words if word.partition("=")[0] != "experiment.group"]
+            arguments = [
+                *([] if spec is None else [spec]),
+                *words,
+                *(f"{key}={value}" for key, value in options.items() if value),
+            ]
+            arguments += [switch for switch, on in switches.items() if on]
+            from etude.cli.seeds import train_group
+
+            begun.close()
+            return train_group(composition.config, root, arguments, seeds, parallel, auto_resume, quiet)
+        from etude import session
+
+        if auto_resume and (earlier := session.find_unfinished(composition, root)) is not None:
+            if earlier.status == "finished":
+                note(f"run {earlier.id} with these settings is finished already")
+                return 0
+            note(f"goes on with run {earlier.id} ({earlier.status})")
+            training = session.reopen(earlier, trusted=trust, quiet=quiet, tell=tell)
+        else:
+            options = {"command": sys.argv, "debug": debug, "profile": profile or 0}
+            training = session.start(composition, root=root, quiet=quiet, tell=tell, **options)
+    return exit_code(training.finish().status)
 
 
 def one_environment(config: Config) -> list[str]:

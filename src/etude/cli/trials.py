@@ -11,6 +11,7 @@ from etude.cli.options import above_zero, at_least
 from etude.cli.output import emit_json, note, say
 from etude.cli.places import find_run
 from etude.cli.render_options import read_render_options
+from etude.cli.starting import starting
 
 if TYPE_CHECKING:
     from etude.robots.trial import Script, TrialResult
@@ -76,11 +77,13 @@ def trials(
     view = read_render_options(render_options)
     if view and video is None:
         raise UserError("--render-options are of a video: name a folder with --video")
-    from etude.robot_trials import run_trials, save_trials
-    from etude.stored_policy import open_policy
+    with starting(f"trials of {run}", quiet=as_json) as tell:
+        tell("loading torch and the simulator")
+        from etude.robot_trials import run_trials, save_trials
+        from etude.stored_policy import open_policy
 
-    chosen = _choose(only, scripts)
-    stored = open_policy(find_run(run, runs).run, checkpoint, trusted=trust, device=device)
+        chosen = _choose(only, scripts)
+        stored = open_policy(find_run(run, runs).run, checkpoint, trusted=trust, device=device)
     if not as_json:
         say(HEADER)
     report = None if as_json else _show

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from etude.cli.options import exclusive
 from etude.cli.output import emit_json, say
 from etude.cli.places import find_run
+from etude.cli.starting import starting
 from etude.errors import UserError
 
 
@@ -63,10 +64,12 @@ def verify(
     exclusive({"--current-code": current_code, "--repo": repo})
     if seed is not None and resume_at != "random":
         raise UserError(f"--seed {seed} is of --resume-at random: it chooses the place")
-    found = find_run(run, runs).run
-    from etude.cli.verify_progress import ProgressOnStderr
-    from etude.verification.verify import Request
-    from etude.verification.verify import verify as verify_run
+    with starting(f"verifying {run}", quiet=as_json) as tell:
+        found = find_run(run, runs).run
+        tell("loading torch")
+        from etude.cli.verify_progress import ProgressOnStderr
+        from etude.verification.verify import Request
+        from etude.verification.verify import verify as verify_run
 
     request = Request(
         repository=repo,

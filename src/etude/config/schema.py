@@ -145,7 +145,8 @@ class EvaluationConfig:
     """How the policy is measured while it trains, on environments of its own."""
 
     every_steps: NonNegativeInt | None = None
-    """Environment steps between evaluations; 0 turns them off. Default: a tenth of the budget."""
+    """Environment steps between evaluations; 0 turns them off. Default: a tenth of the budget, or more in a short run:
+    all evaluations together act at most half as often as it has environment steps, if episodes last as long as they may."""
     every_updates: PositiveInt | None = None
     """Gradient steps between evaluations in phases that don't collect. Default: none there."""
     warmup_steps: NonNegativeInt = 0
@@ -199,7 +200,8 @@ class WandbConfig:
 
 @dataclass(frozen=True)
 class AlertsConfig:
-    """When a metric, averaged over five rows, is worth a line; each is said once in a run. null turns one off."""
+    """When a metric, averaged over ten rows, is worth a line; each is said once in a run, after its first tenth, and only while
+    its returns are in the lower half of what it has reached. null turns one off."""
 
     kl_above: PositiveFloat | None = 0.05
     """train/approx_kl: the policy moves further in a rollout than the data supports."""

@@ -183,7 +183,7 @@ def test_a_package_that_is_not_installed_is_a_wrong_request_with_the_line_that_i
     for package in ("brax", "jax", "envpool"):
         monkeypatch.setitem(sys.modules, package, None)
     assert etude(["train", *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("etude: ")]
     assert "pip install 'etude[" in line
     assert not (tmp_path / "runs").exists()
 

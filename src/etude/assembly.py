@@ -22,7 +22,7 @@ from etude.config.phases import PhaseSpec, parse_phases, phase_problems
 from etude.config.registry import algorithms, buffers, callbacks, networks
 from etude.config.schema import Config
 from etude.config.validate import Part
-from etude.environment_info import max_episode_steps
+from etude.environments.episode_limit import episode_limit
 from etude.environments.families import family_of
 from etude.environments.make import make_environment
 from etude.environments.spaces import leaf_spaces
@@ -77,7 +77,7 @@ def _evaluation_cadence(config: Config, total: int) -> int:
     if evaluation.every_steps is not None:
         return evaluation.every_steps
     # A module of the user's own is imported when its environment is made, and not earlier.
-    limit = environment.max_episode_steps if ":" in environment.id else max_episode_steps(environment)
+    limit = environment.max_episode_steps if ":" in environment.id else episode_limit(environment)
     rounds = math.ceil(evaluation.episodes / _evaluation_copies(config)) * (2 if evaluation.mode == "both" else 1)
     affordable = total // 2 // ((limit or USUAL_EPISODE) * rounds)
     return max(1, total // min(EVENTS_PER_RUN, max(1, affordable)))

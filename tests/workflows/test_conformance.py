@@ -21,7 +21,11 @@ WORDS: dict[str, tuple[str, ...]] = {
     "a2c": ("algorithm.rollout_steps=8", "algorithm.learning_rate=3e-3", "algorithm.optimizer=adam"),
     "q_learning": ("algorithm.learning_rate=0.2",),
 }
-MORE_WORDS = {"sql": ("algorithm.reward_scale=20",)}  # by default it weighs entropy as much as a reward of 1
+MORE_WORDS = {  # entropy counts as reward: so little of it that values are those of the rewards
+    "sac": ("algorithm.temperature=0.01",),
+    "tqc": ("algorithm.temperature=0.01",),
+    "sql": ("algorithm.reward_scale=100",),
+}
 SHORT = {
     "rollout_steps": "16",
     "learning_starts": "128",
@@ -38,6 +42,8 @@ MUST_NOT_SKIP = {
     "a2c": {*CHECKS} - {"hidden_state"},
     "reinforce": {*CHECKS} - {"hidden_state", "time_limit", "termination", "final_observation"},
     "q_learning": {*CHECKS} - {"hidden_state", "action_mask"},
+    **dict.fromkeys(("dqn", "sac"), {*CHECKS} - {"hidden_state"}),
+    **dict.fromkeys(("td3", "tqc", "sql"), {*CHECKS} - {"hidden_state", "action_mask"}),
     "random": {"endings", "action_mask", "chunk_law", "same_seed", "resume", "policy"},
 }
 
@@ -72,6 +78,15 @@ def test_the_algorithm_passes(algorithm: str, check: str) -> None:
     if report[check].status == "skipped":
         assert check not in MUST_NOT_SKIP.get(algorithm, ()), report[check].detail
         pytest.skip(report[check].detail)
+
+
+@pytest.mark.parametrize("check", ["time_limit", "termination", "final_observation"])
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "tqc", "sql"])
+def test_values_of_critics_are_asked_for(algorithm: str, check: str) -> None:
+    # Defect 31: skipped, for want of a method. So short that they may fail; whether they pass is a slow test's business.
+    small = [f"network.{role}.hidden_dims=[8]" for role in algorithms.resolve(algorithm).default_networks()]
+    words = (*words_for(algorithm), "algorithm.batch_size=4", "algorithm.learning_starts=8", *small)
+    assert check_workflow(algorithm, words, only=[check], steps=40)[check].status != "skipped"
 
 
 # ---- and fails, where it is wrong -----------------------------------------------------------------------------------

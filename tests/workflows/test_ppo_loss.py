@@ -243,7 +243,9 @@ def test_a_breach_of_target_kl_leaves_the_rest_of_the_rollout_without_effect(
     workflow.collect(Phase("train"), 16)
     result = workflow.update(Phase("train"), 1)
     assert result.updates == 16
-    assert workflow.metrics.drain()["train/kl_stop_triggered"] == 1.0
+    logged = workflow.metrics.drain()
+    assert logged["train/kl_stop_triggered"] == 1.0
+    assert logged["train/steps_taken"] == 1.0  # Defect 31: `updates` is what was asked for, and nothing said what was done
     assert len(weights) == (16 if on_device else 2)
     assert not torch.equal(weights[0][0], start(ppo_config()).workflow.actor.layers[0].weight)  # type: ignore[attr-defined]
     for later in weights[1:]:
@@ -265,7 +267,17 @@ def test_without_a_breach_nothing_is_stopped() -> None:
     run = start(ppo_config(target_kl=1e6))
     run.workflow.collect(Phase("train"), 16)
     run.workflow.update(Phase("train"), 1)
-    assert run.workflow.metrics.drain()["train/kl_stop_triggered"] == 0.0
+    logged = run.workflow.metrics.drain()
+    assert logged["train/kl_stop_triggered"] == 0.0
+    assert logged["train/steps_taken"] == 8.0
+
+
+def test_steps_that_were_left_out_for_nan_are_not_taken() -> None:
+    run = start(ppo_config(target_kl=1e6))
+    workflow = ppo_of(run)
+    workflow._step._update.keys[""] = ("train/loss", "train/approx_kl", "train/skipped")
+    steps = torch.tensor([[0.0, 0.0, 0.0], [0.0, torch.nan, 1.0], [0.0, 1.0, 0.0], [0.0, 1e7, 0.0], [0.0, 0.0, 0.0]])
+    assert workflow._taken(steps) == 2
 
 
 def test_an_adaptive_rate_moves_by_half_and_stays_in_its_range() -> None:

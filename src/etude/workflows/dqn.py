@@ -229,8 +229,8 @@ class DQN(OffPolicy):
 
     @torch.no_grad()
     def values(self, observation: Observation) -> Tensor:
-        """Return the value of the best action in each observation (N,)."""
-        return self._policy.values(observation).amax(-1)
+        """Return the value of the best action in each observation, in units of reward (N,)."""
+        return self._policy.values(observation).amax(-1) / self.settings.reward_scale
 
     def policy(self) -> Policy:
         """Normaliser and network: all that acting needs."""

@@ -17,7 +17,9 @@ from etude.buffers.base import Batch, Buffer
 from etude.buffers.columns import map_columns
 from etude.buffers.prioritized import PrioritizedConfig
 from etude.buffers.replay import ReplayBuffer, ReplayConfig, discounts
-from etude.components.critics import space_with_action
+from etude.components.critics import space_with_action, with_action
+from etude.components.networks.modes import evaluating, mode_dependent
+from etude.components.normalizers import ObservationNormalizer
 from etude.components.update_step import EACH, PER_ROW, UpdateStep
 from etude.compute.accelerate import is_compiled, is_recorded
 from etude.config.constraints import (
@@ -250,6 +252,7 @@ class WithCritics(OffPolicy):
     """Several critics that read an observation and a continuous action."""
 
     critic: nn.Module
+    normalizer: ObservationNormalizer
 
     @classmethod
     def input_spaces(
@@ -263,6 +266,21 @@ class WithCritics(OffPolicy):
     def copies(cls, config: Config) -> dict[str, int]:
         """Several critics."""
         return {"critic": config.algorithm.critics}
+
+    @abstractmethod
+    def likeliest(self, observation: Observation) -> Tensor:
+        """Return what the policy would do without noise in normalised observations (N, ...), on the critics' scale (N, D)."""
+
+    @torch.no_grad()
+    def values(self, observation: Observation) -> Tensor:
+        """Return the lowest critic's value of what the policy would do in raw observations, in units of reward (N,).
+
+        Where entropy counts as reward, it counts here too.
+        """
+        seen = self.normalizer(observation)
+        with evaluating(mode_dependent(self.critic)):
+            outputs = self.critic(with_action(seen, self.likeliest(seen)))  # (E, N, 1), or with several quantiles each
+        return outputs.mean(-1).amin(0) / self.context.config.algorithm.reward_scale
 
 
 def uniform_actions(space: gymnasium.spaces.Box, observation: Observation, generator: Generator) -> Tensor:

@@ -58,6 +58,8 @@ from etude.workflows.ppo_memory import (
 from etude.workflows.ppo_objective import Objective
 
 ADAPTIVE_RATE_RANGE = (1e-5, 1e-2)
+STOPS_AT = 1.5
+"""How many times target_kl the policy may move before a rollout's remaining steps are skipped."""
 
 
 @dataclass(frozen=True)
@@ -267,11 +269,13 @@ class PPO(Workflow):
             size, batch_size = size // buffer.steps, batch_size // buffer.steps
         self._stopped.zero_()
         order = torch.stack([*minibatches(size, batch_size, self.settings.epochs, self.context.streams["minibatch"])])
+        steps = []
         for indices in order.split(math.gcd(len(order), self._step.steps_per_call)):
             if not self._stopped_on_host():
-                for row in self._step(batch, indices):
+                steps.append(self._step(batch, indices))
+                for row in steps[-1]:
                     self.metrics.add_row(row, self._step.keys)
-        self.metrics.add(self._rollout_metrics(batch), group="rollout")
+        self.metrics.add(self._rollout_metrics(batch, torch.cat(steps)), group="rollout")
         if self._memory is not None:
             self._memory.go_on()
         buffer.clear()
@@ -298,7 +302,7 @@ class PPO(Workflow):
         """Stop, or change the learning rate, by how far the policy has moved; both on the device."""
         kl = metrics["train/approx_kl"]
         if self.settings.target_kl is not None:
-            self._stopped.copy_(torch.maximum(self._stopped, (kl > 1.5 * self.settings.target_kl).float()))
+            self._stopped.copy_(torch.maximum(self._stopped, (kl > STOPS_AT * self.settings.target_kl).float()))
         if self.settings.adaptive_kl is not None:
             rate, desired = self.scheduled("learning_rate"), self.settings.adaptive_kl
             factor = torch.where(kl > 2 * desired, 1 / 1.5, torch.where(kl < desired / 2, 1.5, 1.0))
@@ -315,8 +319,19 @@ class PPO(Workflow):
         # Where reading a flag costs nothing, steps that would be skipped on the device need not be computed at all.
         return self.settings.target_kl is not None and self.context.device.type == "cpu" and bool(self._stopped)
 
+    def _taken(self, steps: Tensor) -> Tensor:
+        """Return how many of a rollout's steps, (steps, keys), changed the networks: none from the one on that was too far."""
+        kl, *rest = (
+            steps[:, self._step.keys.index(key)] for key in ("train/approx_kl", "train/skipped") if key in self._step.keys
+        )
+        assert self.settings.target_kl is not None
+        taken = (kl > STOPS_AT * self.settings.target_kl).cumsum(0) == 0
+        for skipped in rest:
+            taken = taken & (skipped == 0)
+        return taken.sum().float()
+
     @torch.no_grad()
-    def _rollout_metrics(self, batch: Batch) -> Metrics:
+    def _rollout_metrics(self, batch: Batch, steps: Tensor) -> Metrics:
         unexplained = (batch["returns"] - batch["values"]).var()
         metrics: dict[str, Tensor] = {
             "train/explained_variance": 1 - unexplained / (batch["returns"].var() + 1e-8),
@@ -324,6 +339,7 @@ class PPO(Workflow):
         }
         if self.settings.target_kl is not None:
             metrics["train/kl_stop_triggered"] = self._stopped
+            metrics["train/steps_taken"] = self._taken(steps)
         if isinstance(self.head, GaussianHead):
             metrics["train/action_std"] = self.head.log_std.exp().mean()
         return metrics

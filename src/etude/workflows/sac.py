@@ -23,6 +23,7 @@ from torch import Generator, Tensor, nn
 from etude.components.critics import Follow, target_of, with_action
 from etude.components.distributions import Categorical, CategoricalHead, Distribution, SquashedGaussianHead, check_mask
 from etude.components.networks.encoder import ACTION_MASK
+from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.optimizers import build_optimizer
 from etude.components.update_step import Stage, UpdateStep
@@ -171,6 +172,23 @@ class SAC(WithCritics):
         first = next(iter(observation.values())) if isinstance(observation, dict) else observation
         return self.head(torch.zeros(len(first), self.head.size, device=first.device), mask).sample(generator)
 
+    def likeliest(self, observation: Observation) -> Tensor:
+        """The distribution's mode."""
+        with evaluating(mode_dependent(self.actor)):
+            return self.head(self.actor(observation)).mode()
+
+    @torch.no_grad()
+    def values(self, observation: Observation) -> Tensor:
+        """As with every critic; of discrete actions the mean over them, and their entropy."""
+        if not self.is_discrete:
+            return super().values(observation)
+        seen = self.normalizer(observation)
+        mask = seen.get(ACTION_MASK) if isinstance(seen, dict) else None
+        with evaluating(mode_dependent(self.actor, self.critic)):
+            distribution, lowest = self.head(self.actor(seen), mask), self.critic(seen).amin(0)
+        assert isinstance(distribution, Categorical)
+        return soft_value(distribution, lowest, self.temperature()) / self.settings.reward_scale
+
     def policy(self) -> Policy:
         """Normaliser, actor and head: all that acting needs."""
         return self._policy
@@ -280,9 +298,7 @@ class DiscreteCriticLoss(_Loss):
         """Return the loss and what to log of it."""
         with torch.no_grad():
             following, distribution = self.seen(rows, "final_observation")
-            probability = distribution.log_probs.exp()
-            lowest = self.target_critic(following).amin(0)
-            next_value = (probability * lowest).sum(-1) + self.temperature() * distribution.entropy()
+            next_value = soft_value(distribution, self.target_critic(following).amin(0), self.temperature())
             targets = self.targets(rows, next_value)
         values = self.critic(self.normalizer(rows["observation"]))  # (E, B, A)
         taken = rows["sample"].expand(len(values), -1).unsqueeze(-1)
@@ -300,6 +316,11 @@ class DiscreteActorLoss(_Loss):
         entropy = distribution.entropy()
         gain = (distribution.log_probs.exp() * values).sum(-1) + self.temperature().detach() * entropy
         return self.actor_loss(-gain.mean(), entropy, distribution)
+
+
+def soft_value(policy: Categorical, values: Tensor, temperature: Tensor) -> Tensor:
+    """(B, A) values of each action → (B,): what the policy expects of them, and its entropy."""
+    return (policy.log_probs.exp() * values).sum(-1) + temperature * policy.entropy()
 
 
 def _head(space: gymnasium.Space[Any]) -> CategoricalHead | SquashedGaussianHead:

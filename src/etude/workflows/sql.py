@@ -171,6 +171,13 @@ class SQL(WithCritics):
             return self._explore(observation)
         return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
 
+    def likeliest(self, observation: Observation) -> Tensor:
+        """The sampler's answer to no noise."""
+        first = next(iter(observation.values())) if isinstance(observation, dict) else observation
+        with evaluating(mode_dependent(self.sampler)):
+            nothing = torch.zeros(len(first), self.head.actions, device=first.device)
+            return sampled(self.sampler, self.head, observation, nothing)
+
     def policy(self) -> Policy:
         """Normaliser, sampler and head: all that acting needs."""
         return self._policy

@@ -22,6 +22,7 @@ from torch import Generator, Tensor, nn
 
 from etude.components.critics import Follow, target_of, with_action
 from etude.components.distributions import DeterministicHead, check_mask
+from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.optimizers import build_optimizer
 from etude.components.update_step import Stage, UpdateStep
@@ -144,6 +145,11 @@ class TD3(WithCritics):
         noise = torch.empty_like(sample).normal_(generator=generator)
         sample = (sample + self.scheduled("exploration_noise") * noise).clamp(-1, 1)
         return ActResult(self.head.to_environment(sample), None, {"sample": sample})
+
+    def likeliest(self, observation: Observation) -> Tensor:
+        """The actor's action."""
+        with evaluating(mode_dependent(self.actor)):
+            return self.head(self.actor(observation)).mode()
 
     def policy(self) -> Policy:
         """Normaliser, actor and head: all that acting needs."""

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from etude import seed_group
 from etude.cli import run as etude
 from etude.errors import UserError
 from etude.runs.index import find_runs
 from etude.runs.run import Run
 from etude.seed_group import parse_seeds
+from tests.forked import fork_instead
 from tests.runs_compared import assert_same_run, train
 
 TINY = ("CartPole-v1:ppo", "training.total_steps=1000", "algorithm.epochs=1", "evaluation.episodes=2")
@@ -54,6 +56,13 @@ def test_several_seeds_make_one_group_and_one_result(capsys: pytest.CaptureFixtu
     assert_same_run(alone, Run(next(run.path for run in runs if run.seed == 2)))
 
 
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds are forks of this process, where nothing else depends on how they came to be."""
+    fork_instead(seed_group, monkeypatch)
+
+
+@pytest.mark.usefixtures("forked")
 def test_a_seed_that_fails_is_named_and_the_others_are_whole(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     Path("picky.py").write_text(
         "from etude.orchestration.callbacks import Callback\n"
@@ -69,6 +78,7 @@ def test_a_seed_that_fails_is_named_and_the_others_are_whole(capsys: pytest.Capt
     assert sorted((run.seed, run.status) for run in find_runs(tmp_path / "runs")) == [(1, "finished"), (2, "failed")]
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_wrong_request_is_one_line_and_no_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert etude(["train", "CartPole-v1:ppo", "algorithm.gama=1", "--seed", "1,2"]) == 2
     assert "algorithm.gama" in capsys.readouterr().err
@@ -96,6 +106,7 @@ class Patient(Callback):
 """
 
 
+@pytest.mark.usefixtures("forked")
 def test_an_interrupted_group_goes_on_with_auto_resume(tmp_path: Path) -> None:
     Path("patient.py").write_text(PATIENT)
     words = [*TINY, "training.callbacks=[{type: patient.Patient}]", "--seed", "1,2", "--parallel", "2", "--auto-resume"]
@@ -121,6 +132,7 @@ class GonePipe(io.StringIO):
         raise BrokenPipeError
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_group_trains_on_when_its_pipe_closes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Defect 14: `| head -1` ended the seeds that were still to come, without a word."""
     monkeypatch.setattr(sys, "stdout", GonePipe())

@@ -12,8 +12,10 @@ import pytest
 from etude.cli import run as command
 from etude.errors import UserError
 from etude.runs.run import Run
+from etude.verification import rerun
 from etude.verification import verify as verification
 from etude.verification.verify import Request, verify
+from tests.forked import fork_instead
 from tests.runs_compared import forge_settings, resume, stopped_after, train
 
 SMALL = ("training.total_steps=1536", "algorithm.epochs=2", "evaluation.episodes=2")
@@ -32,6 +34,7 @@ def outside_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "plain"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    fork_instead(rerun, monkeypatch)
     return folder
 
 

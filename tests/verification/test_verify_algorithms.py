@@ -9,6 +9,8 @@ import pytest
 
 from etude.cli import run as command
 from etude.config.registry import algorithms
+from etude.verification import rerun
+from tests.forked import fork_instead
 from tests.runs_compared import resume, stopped_after, train
 
 STEPS = ("training.total_steps=384", "evaluation.episodes=1", "evaluation.every_steps=192", "checkpoint.every_steps=96")
@@ -52,6 +54,7 @@ def test_a_run_that_was_stopped_and_resumed_reproduces(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    fork_instead(rerun, monkeypatch)
     spec, *words = CASES[case]
     with stopped_after(2):
         run = train(spec, tmp_path / "runs", *STEPS, *words)

@@ -15,6 +15,7 @@ import pytest
 from etude.errors import CheckpointError, EtudeError, UserError
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
+from tests.forked import ForkedProgram
 from tests.runs_compared import assert_same_run, forge_settings, resume, rows, state, stopped_after, train
 
 CARTPOLE = ("CartPole-v1:ppo", "training.total_steps=6000", "algorithm.epochs=3")
@@ -90,9 +91,9 @@ def test_deterministic_mode_changes_nothing_on_the_cpu_and_is_in_force(tmp_path:
     assert rows(run) == assert_rows
 
 
-def _start(root: Path, *words: str) -> subprocess.Popen[bytes]:
+def _start(root: Path, *words: str) -> ForkedProgram:
     command = [sys.executable, "-m", "etude", "train", "CartPole-v1:ppo", "--runs", str(root), "-q", "--no-compile", *words]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return ForkedProgram(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _wait_for(condition: object, seconds: float = 60) -> None:

@@ -18,8 +18,10 @@ from etude.config.compose import compose
 from etude.environments.families import register_installed
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
+from etude.verification import rerun
 from tests.docs.following import Reader, a_draft, a_robots_run, a_run, a_run_in_a_repository, the_readers_own
 from tests.docs.pages import PAGES, ROOT, arguments, blocks, name, prose
+from tests.forked import fork_instead
 from tests.runs_compared import train
 
 # Pages whose commands are run as they stand.
@@ -57,6 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for name_of_display in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name_of_display, raising=False)  # no window opens while testing
+    fork_instead(rerun, monkeypatch)
     register_installed()  # what importing a package registers is not the page's, and would not come back
     known = dict(gymnasium.registry)
     yield tmp_path

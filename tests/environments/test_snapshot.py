@@ -75,26 +75,28 @@ def test_a_restored_environment_goes_on_bit_for_bit(name: str, tmp_path: Path) -
     assert trajectory(environment, moves[137:]) == expected
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Blackjack-v1", "FrozenLake-v1"])
-def test_a_fresh_process_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
-    environment = make(name)
-    environment.reset([31, 32])
-    moves = actions(environment.single_action_space, 400, num_envs=2, seed=6)
-    trajectory(environment, moves[:100])
-    store = CheckpointStore(tmp_path, keep=1)
-    store.save({"rank/0": environment.state_dict()}, counters={"env_steps": 100, "updates": 0}, metadata={})
+def test_a_fresh_process_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    names, expected = ["CartPole-v1", "Pendulum-v1", "Blackjack-v1", "FrozenLake-v1"], []
+    for name in names:
+        environment = make(name)
+        environment.reset([31, 32])
+        moves = actions(environment.single_action_space, 400, num_envs=2, seed=6)
+        trajectory(environment, moves[:100])
+        store = CheckpointStore(tmp_path / name, keep=1)
+        store.save({"rank/0": environment.state_dict()}, counters={"env_steps": 100, "updates": 0}, metadata={})
+        expected.append(trajectory(environment, moves[100:]))
     code = (
         "import sys; from pathlib import Path; from tests.environments.test_snapshot import *\n"
-        "environment = make(sys.argv[1])\n"
-        "environment.load_state_dict(CheckpointStore(Path(sys.argv[2]), keep=1).find('last').load()['rank/0'])\n"
-        "moves = actions(environment.single_action_space, 400, num_envs=2, seed=6)\n"
-        "print(trajectory(environment, moves[100:]))"
+        "for name in sys.argv[2:]:\n"
+        "    environment = make(name)\n"
+        "    environment.load_state_dict(CheckpointStore(Path(sys.argv[1]) / name, keep=1).find('last').load()['rank/0'])\n"
+        "    moves = actions(environment.single_action_space, 400, num_envs=2, seed=6)\n"
+        "    print(trajectory(environment, moves[100:]))"
     )
     root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code, name, str(tmp_path)], cwd=root, capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout.strip() == trajectory(environment, moves[100:])
+    command = [sys.executable, "-c", code, str(tmp_path), *names]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == expected
 
 
 def test_saving_does_not_change_what_follows() -> None:

@@ -169,3 +169,17 @@ def test_one_robot_is_shown_and_written_as_a_yaml_that_is_the_same_robot(
     assert command(["robots", "g01"]) == 2
     assert "unknown robot; did you mean 'go1'" in capsys.readouterr().err
     assert command(["robots", "--yaml"]) == 2
+
+
+def test_a_user_without_a_home_finds_what_there_is(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user has no entry and no HOME: the caches are nowhere, and nothing fails."""
+
+    def nobody(_: int) -> None:
+        raise KeyError
+
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setenv("MENAGERIE_ROOT", str(elsewhere / "zoo"))
+    put(elsewhere / "zoo" / "unitree_go1" / "go1.xml")
+    assert [robot.name for robot in find_robots()] == ["unitree_go1"]

@@ -97,9 +97,10 @@ def _cache_of(name: str, variable: str) -> Path:
     given = os.environ.get(variable)
     if given:
         return Path(given)
+    home = Path(os.path.expanduser("~"))  # as it stands where there is no home: a folder that is not there either
     if sys.platform == "darwin" and name == "mujoco_menagerie":
-        return Path.home() / "Library" / "Caches" / name
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / name
+        return home / "Library" / "Caches" / name
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / name
 
 
 def _main_file(folder: Path, name: str) -> Path | None:

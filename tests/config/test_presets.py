@@ -8,12 +8,13 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from etude.config.compose import compose
+from etude.config.compose import Outline, compose, outline
 from etude.config.environment_presets import environment_presets, variants
 from etude.config.groups import preset_names
 from etude.config.validate import to_plain
 from etude.environments.make import make_environment
 from etude.environments.spaces import leaf_spaces
+from etude.errors import UserError
 from tests.config.conftest import Complaints, Write
 
 ROOT = Path(__file__).parents[2]
@@ -118,6 +119,71 @@ def test_an_experiment_of_the_users_own_is_found_in_configs(write: Write) -> Non
     assert config.network["actor"].hidden_dims == (512,)
     assert config.network["critic"].hidden_dims == (256, 256)
     assert config.experiment.seed == 123
+
+
+def test_an_experiment_takes_no_name_of_ours(complaints: Complaints, write: Write) -> None:
+    file = write(
+        "configs/experiment/ppo_cartpole.yaml", "# @package _global_\nenvironment: {id: CartPole-v1}\nalgorithm: {name: a2c}"
+    )
+    line = f"{file}: Etude has an experiment 'ppo_cartpole' already; give yours another name"
+    assert complaints("ppo_cartpole") == complaints(words=["+experiment=ppo_cartpole"]) == [line]
+    with pytest.raises(UserError, match="Etude has an experiment"):
+        outline("ppo_cartpole")
+
+
+def test_a_child_overrides_deep_keys_of_what_it_extends(write: Write) -> None:
+    write(
+        "grand.yaml",
+        "environment: {id: CartPole-v1}\nalgorithm: {name: ppo, gamma: 0.9, epochs: 3}\ntraining: {total_steps: 500}",
+    )
+    write(
+        "parents/parent.yaml",
+        "extends: ../grand.yaml\nnetwork: {actor: {hidden_dims: [8], activation: elu}}\nalgorithm: {epochs: 4}",
+    )
+    child = write("child.yaml", "extends: parents/parent\nnetwork: {actor: {activation: relu}}\nalgorithm: {gamma: 0.5}")
+    made = compose(file=child, words=["training.total_steps=600"])
+    assert (made.config.algorithm.gamma, made.config.algorithm.epochs) == (0.5, 4)
+    assert to_plain(made.config.network["actor"]) | {"encoders": {}} == {
+        "type": "mlp", "hidden_dims": [8], "activation": "relu", "encoders": {},
+    }  # fmt: skip
+    assert made.config.training.total_steps == 600
+    assert made.config.experiment.project == "child"
+    # A preset lies below all of them.
+    assert made.config.algorithm.gae_lambda == compose("CartPole-v1:ppo").config.algorithm.gae_lambda
+
+
+def test_an_experiment_extends_another_by_name(write: Write) -> None:
+    write(
+        "configs/experiment/mine.yaml",
+        "# @package _global_\nextends: ppo_cartpole\nexperiment: {name: mine}\nalgorithm: {gamma: 0.5}",
+    )
+    write("configs/experiment/third.yaml", "# @package _global_\nextends: mine\nalgorithm: {epochs: 7}")
+    config, ours = compose("third").config, compose("ppo_cartpole").config
+    assert (config.experiment.name, config.algorithm.gamma, config.algorithm.epochs) == ("mine", 0.5, 7)
+    assert config.environment == ours.environment
+    assert outline("third") == Outline("CartPole-v1", "ppo", 100_000)
+    file = write("other.yaml", "extends: multi_goal\ntraining: {total_steps: 900}")
+    assert compose(file=file).config.environment.id == "MultiGoal-v0"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "extends: [a, b]",
+            "child.yaml:1: extends=['a', 'b']: must be one file, such as base.yaml, or the name of an experiment",
+        ),
+        ("extends: child.yaml", "child.yaml:1: extends: child.yaml: leads back to itself"),
+        ("extends: round.yaml", "extends: child.yaml: leads back to itself"),
+        ("extends: ppo_cartpol", "no experiment of this name; did you mean 'ppo_cartpole'?"),
+        ("extends: wrong.yaml", "wrong.yaml:2: algorithm.gama: unknown key; did you mean 'gamma'?"),
+    ],
+)
+def test_what_can_not_be_extended_is_one_line(complaints: Complaints, write: Write, text: str, message: str) -> None:
+    write("round.yaml", "extends: child.yaml")
+    write("wrong.yaml", "algorithm:\n  gama: 1")
+    (line,) = complaints("CartPole-v1:ppo", file=write("child.yaml", text))
+    assert line.endswith(message)
 
 
 @pytest.mark.parametrize("name", ["study/main.yaml", "study/experiment/main.yaml", "a 'b', c/main.yaml"])

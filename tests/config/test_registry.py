@@ -19,6 +19,7 @@ from etude.config.registry import (
     networks,
     register_algorithm,
     register_network,
+    register_wrapper,
 )
 from etude.errors import EtudeError, UserError
 from tests.config.conftest import Complaints, Write
@@ -67,8 +68,12 @@ def test_a_decorator_gives_a_name() -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_a_name_can_be_taken_only_once() -> None:
-    with pytest.raises(ValueError, match="algorithm 'ppo' is registered already"):
+    with pytest.raises(
+        UserError, match=r"algorithm 'ppo' is registered already, for etude\.workflows\.ppo:PPO; give yours another"
+    ):
         register_algorithm("ppo")(object)
+    with pytest.raises(UserError, match=r"wrapper 'FrameSkip' is registered already, for etude\."):  # an old name of ours
+        register_wrapper("FrameSkip")(object)
 
 
 def _install(folder: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
@@ -88,6 +93,29 @@ def test_an_installed_package_adds_an_algorithm_by_entry_point(tmp_path: Path, m
     assert "theirs" in algorithms.names()
     assert algorithms.describe()["theirs"] == "from other_package:Theirs"
     assert compose("CartPole-v1:theirs", allow_imports=False).config.algorithm.name == "theirs"
+
+
+@pytest.mark.parametrize(("name", "ours"), [("ppo", "etude.workflows.ppo:PPO"), ("twice", "first:One")])
+def test_a_package_takes_no_name_that_another_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ours: str
+) -> None:
+    entries = f"{name} = other_package:Theirs" + ("\ntwice = first:One" if name == "twice" else "")
+    _install(tmp_path, monkeypatch, entries)
+    with pytest.raises(UserError, match=f"algorithm '{name}' is registered more than once") as raised:
+        algorithms.resolve(name)
+    assert ours in str(raised.value)
+    assert "other_package:Theirs" in str(raised.value)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_package_may_name_a_class_by_decorator_and_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(tmp_path, monkeypatch, "theirs = named_twice:Theirs")
+    (tmp_path / "named_twice.py").write_text(
+        "from etude.config.registry import register_algorithm\nfrom etude.workflows.random_policy import RandomPolicy\n"
+        "@register_algorithm('theirs')\nclass Theirs(RandomPolicy):\n    pass\n"
+    )
+    assert algorithms.resolve("theirs").__name__ == "Theirs"
+    assert algorithms.resolve("theirs").__name__ == "Theirs"
 
 
 def test_an_entry_point_that_leads_nowhere_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from etude.config.validate import field_types
 # Where an id's family is known. Settings lie below environments: the place is named, and imported when it is asked.
 _FAMILY_OF = "etude.environments.families:family_of"
 SECTIONS = tuple(field_types(Config))
-RESERVED = (*SECTIONS, "defaults", "extends", "buffer", "workflow", "components", "controllers")
+RESERVED = (*SECTIONS, "defaults", groups.EXTENDS, "buffer", "workflow", "components", "controllers")
 """Sections and keys at the top of a file that are no variants of it."""
 
 

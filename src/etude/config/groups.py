@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from etude.config.source_file import SourceFile, one_line, read_file
 from etude.errors import ConfigError, UserError, did_you_mean
 
 PRESETS = "etude.presets"
+EXTENDS = "extends"
+"""The key of a file that begins as another one."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +38,51 @@ class Reading:
 
 
 def read(file: SourceFile | None, choices: Sequence[Choice]) -> Reading:
-    """Compose a file with its defaults list and the chosen presets."""
+    """Compose a file with its defaults list, what it extends and the chosen presets."""
     if file is not None and "defaults" in file.data:
         if file.path.suffix != ".yaml":
             raise UserError(f"{file.path}: only files that end in .yaml can have a defaults list")
         _check_defaults(file)
-        return _compose(file, choices)
-    plain = Reading({}, []) if file is None else Reading(dict(file.data), [file])
+        return _extended(_compose(file, choices), file.path)
+    plain = Reading({}, []) if file is None else _extended(Reading(dict(file.data), [file]), file.path)
     if not choices:
         return plain
-    chosen = _compose(None, choices, beside=file)
-    return Reading(overlay(plain.data, chosen.data), [*plain.sources, *chosen.sources], chosen.environments)
+    experiment = next((choice.name for choice in choices if choice.group == "experiment"), None)
+    origin = None if experiment is None else own_preset("experiment", experiment, None if file is None else file.path)
+    chosen = _extended(_compose(None, choices, beside=file), origin)
+    return _over(plain, chosen)
+
+
+def _over(below: Reading, above: Reading) -> Reading:
+    """Lay one reading over another; a problem is looked for in the files of the upper one first."""
+    environments = [*below.environments, *above.environments]
+    return Reading(overlay(below.data, above.data), [*above.sources, *below.sources], environments)
+
+
+def _extended(reading: Reading, origin: Path | None, chain: tuple[str, ...] = ()) -> Reading:
+    """Lay a reading over what its `extends` names: a file, looked for beside `origin`, or else an experiment."""
+    rest = {key: value for key, value in reading.data.items() if key != EXTENDS}
+    if len(rest) == len(reading.data):
+        return reading
+    name = reading.data[EXTENDS]
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{EXTENDS}={name}: must be one file, such as base.yaml, or the name of an experiment")
+    folder = Path() if origin is None else origin.parent
+    path = next((path for path in (folder / name, folder / f"{name}.yaml") if path.is_file()), None)
+    known = str(path.resolve()) if path is not None else f"experiment {name}"
+    chain = chain or (str(origin and origin.resolve()),)
+    if known in chain:
+        raise ConfigError(f"{EXTENDS}: {name}: leads back to itself")
+    if path is not None:
+        source = read_file(path)
+        below = _compose(source, ()) if "defaults" in source.data else Reading(dict(source.data), [source])
+    elif name in (experiments := preset_names("experiment", origin)):
+        path = own_preset("experiment", name, origin)
+        below = _compose(None, [Choice(f"+experiment={name}", "experiment", name)], beside=None)
+    else:
+        near = did_you_mean(name, [*experiments, *(item.name for item in folder.iterdir())])
+        raise ConfigError(f"{EXTENDS}: {name}: there is no such file beside it, and no experiment of this name{near}")
+    return _over(_extended(below, path, (*chain, known)), replace(reading, data=rest))
 
 
 def preset_names(group: str, file: Path | None = None) -> list[str]:
@@ -128,9 +164,12 @@ def _chosen_files(choices: Mapping[str, str], anchor: SourceFile | None) -> list
             package = header.removeprefix("# @package").strip().replace("_global_", "").strip(".")
         elif not package:
             package = group.replace("/", ".")
-        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-        found.append(read_file(shown, package.replace("_global_", "").strip(".")))
+        found.append(read_file(_shown(path), package.replace("_global_", "").strip(".")))
     return found
+
+
+def _shown(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _check_defaults(file: SourceFile) -> None:
@@ -146,6 +185,15 @@ def _check_defaults(file: SourceFile) -> None:
 def check_choice(choice: Choice, file: Path | None) -> None:
     """Raise if a word chooses a preset that isn't there."""
     known = preset_names(choice.group, file)
+    if choice.group == "experiment":
+        check_own_name(choice.name, file)
     if choice.name not in known:
         there = f" (there are: {', '.join(known)})" if known else f"; there are none in {choice.group}/"
         raise UserError(f"{choice.word}: no such preset{did_you_mean(choice.name, known)}{there}")
+
+
+def check_own_name(experiment: str, file: Path | None = None) -> None:
+    """Raise if an experiment of the user's has the name of one of Etude's: neither may stand for the other unnoticed."""
+    own = own_preset("experiment", experiment, file)
+    if own is not None and resources.files(PRESETS).joinpath("experiment", f"{experiment}.yaml").is_file():
+        raise UserError(f"{_shown(own)}: Etude has an experiment '{experiment}' already; give yours another name")

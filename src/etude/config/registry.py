@@ -44,8 +44,10 @@ class Registry:
         """Decorate a class to make `name` mean it; a name can be taken only once."""
 
         def decorate(cls: Class) -> Class:
-            if name in self.names():
-                raise ValueError(f"{self.kind} '{name}' is registered already")
+            # A package may give the same class its name by an entry point too.
+            others = [place for place in self._places(name) if place != f"{cls.__module__}:{cls.__qualname__}"]
+            if others:
+                raise UserError(f"{self.kind} '{name}' is registered already, for {others[0]}; give yours another name")
             self._registered[name] = cls
             return cls
 
@@ -70,6 +72,11 @@ class Registry:
 
     def resolve(self, name: str, *, allow_imports: bool = True) -> Any:
         """Return the class that `name` means; an import path is followed only if `allow_imports`."""
+        if len(places := self._places(name)) > 1:
+            raise UserError(
+                f"{self.kind} '{name}' is registered more than once, for {' and for '.join(places)}; uninstall the package of "
+                "one, or name the class by its import path"
+            )
         if name in self._registered:
             return self._registered[name]
         name = self._aliases.get(name, name)
@@ -87,6 +94,14 @@ class Registry:
             return load_object(name, kind=self.kind)
         raise UserError(f"unknown {self.kind} '{name}'{did_you_mean(name, self.names())} (known: {', '.join(self.names())})")
 
+    def _places(self, name: str) -> list[str]:
+        """Everything that this name is given to, as module:Name."""
+        own = self._builtin.get(self._aliases.get(name, name))
+        cls = self._registered.get(name)
+        installed = [entry.value for entry in self._installed() if entry.name == name]
+        here = [] if cls is None else [f"{cls.__module__}:{cls.__qualname__}"]
+        return list(dict.fromkeys([*([] if own is None else [own[0]]), *here, *installed]))
+
     def _load_entry_point(self, name: str) -> Any:
         entry = self._entry_points()[name]
         try:
@@ -96,7 +111,10 @@ class Registry:
             raise EtudeError(f"{self.kind} '{name}' of the package {package} can't be loaded: {error}") from error
 
     def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
-        return {entry.name: entry for entry in importlib.metadata.entry_points(group=f"etude.{self.kind}")}
+        return {entry.name: entry for entry in self._installed()}
+
+    def _installed(self) -> importlib.metadata.EntryPoints:
+        return importlib.metadata.entry_points(group=f"etude.{self.kind}")
 
 
 def is_import_path(name: str) -> bool:

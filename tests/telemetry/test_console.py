@@ -175,10 +175,11 @@ def test_a_run_that_barely_began_has_an_end_too(header, rows, outcome, terminal,
     console.finish(short)
     console.close()
     ending = [line for line in terminal.screen() if line][-4:]
+    told = "Interrupted and saved" if status == "interrupted" else status.capitalize()
     if count == 0:
-        assert ending[1:] == [status.capitalize(), "  took    99,328 steps in 0:10", "  run     runs/cartpole-ppo-7f3a"]
+        assert ending[1:] == [told, "  took    99,328 steps in 0:10", "  run     runs/cartpole-ppo-7f3a"]
     else:
-        assert ending[:2] == [status.capitalize(), "  return  ─  41.10"]
+        assert ending[:2] == [told, "  return  ─  41.10"]
 
 
 def test_a_closed_pipe_silences_the_console_and_nothing_else(header, rows, outcome):

@@ -128,12 +128,12 @@ def _lines(report: dict[str, Any]) -> list[str]:
             continue
         interval = values["return_ci95"]
         raw = f"  of the task itself {values['raw_return_mean']:.2f}" if "raw_return_mean" in values else ""
-        mean = f"mean within [{interval[0]:.2f}, {interval[1]:.2f}] at 95%  " if interval else ""
+        mean = f"  mean within [{interval[0]:.2f}, {interval[1]:.2f}] at 95%" if interval else ""
+        # Two lines, for eighty columns.
+        lines.append(f"  {mode:<7} return {values['return_mean']:.2f} ± {values['return_std']:.2f}{mean}")
         lines.append(
-            f"  {mode:<7} return {values['return_mean']:.2f} ± {values['return_std']:.2f}  {mean}"
-            f"(min {values['return_min']:.2f}, max {values['return_max']:.2f})"
-            f"{raw}  length {values['length_mean']:.1f}  {len(values['returns'])} episodes"
-            f"{', then out of time' if values['timed_out'] else ''}"
+            f"          min {values['return_min']:.2f}, max {values['return_max']:.2f}{raw}  length {values['length_mean']:.1f}"
+            f"  {len(values['returns'])} episodes{', then out of time' if values['timed_out'] else ''}"
         )
     return lines
 

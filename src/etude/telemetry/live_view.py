@@ -102,6 +102,7 @@ def _time_shares(history: History, width: int) -> Text | None:
         line.append(label, style="bold not dim" if hook == largest else "not dim")
         line.append(blocks, style=f"not dim {color}")
         line.append("  " if blocks else " ")
+    line.rstrip()
     return line
 
 

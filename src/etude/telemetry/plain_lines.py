@@ -112,7 +112,8 @@ def final_line(outcome: RunOutcome) -> str:
 
 
 def _ending(outcome: RunOutcome) -> str:
-    return outcome.status.capitalize() + (f": {outcome.reason}" if outcome.reason else "")
+    ending = "Interrupted and saved" if outcome.status == "interrupted" else outcome.status.capitalize()
+    return ending + (f": {outcome.reason}" if outcome.reason else "")
 
 
 def _when(outcome: RunOutcome) -> str:

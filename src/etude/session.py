@@ -239,15 +239,19 @@ def start(
     orchestrator.collector.start(orchestrator.workflow.initial_state)
     resolved_yaml = run_facts.resolved_yaml(config, orchestrator)
     facts[HASH] = settings_hash(resolved_yaml)
+
+    def furnish(path: Path) -> None:
+        provenance.capture(path, cwd=Path.cwd(), command=list(command), ignore=[root])
+        trust.sign(path)
+
     run = Run.create(
         root,
         **run_facts.names(config),
         config_yaml=to_yaml(composition.asked),
         resolved_yaml=resolved_yaml,
         facts=facts,
+        furnish=furnish,
     )
-    provenance.capture(run.path, cwd=Path.cwd(), command=list(command), ignore=[root])
-    trust.sign(run.path)
     return Training(run, config, orchestrator, quiet=quiet, notes=notes, stream=stream)
 
 
@@ -446,6 +450,8 @@ def _refuse_what_is_past(before: Config, after: Config, run: Run) -> None:
 def _record_changes(run: Run, config: Config, orchestrator: Orchestrator, changes: list[str]) -> None:
     own = trust.is_own(run.path)
     settings = run_facts.resolved_yaml(config, orchestrator)
+    if own:
+        trust.sign_ahead(run.path, settings)
     write_changed_settings(run, settings, at=orchestrator.counters.as_dict(), changes=changes)
     run.update_status(**run_facts.facts(config), **run_facts.names(config))
     if own:

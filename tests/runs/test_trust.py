@@ -11,7 +11,7 @@ import pytest
 from etude import session
 from etude.config.compose import compose
 from etude.errors import UserError
-from etude.runs.trust import check_key, is_own, is_own_code, sign
+from etude.runs.trust import check_key, is_own, is_own_code, sign, sign_ahead
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +59,39 @@ def test_what_is_no_file_of_ours_is_not_read_and_not_own(run_directory: Path, fi
     else:
         path.symlink_to({"device": Path("/dev/zero"), "link": kept, "dangling": Path("nowhere")}[kind])
     assert not is_own_code(run_directory) if file.endswith(".patch") else not is_own(run_directory)
+
+
+def test_a_signature_is_neither_read_nor_written_through_a_link(run_directory: Path, tmp_path: Path) -> None:
+    sign(run_directory)
+    elsewhere = (run_directory / "provenance").rename(tmp_path / "elsewhere")
+    (run_directory / "provenance").symlink_to(elsewhere)
+    before = (elsewhere / "origin.json").read_bytes()
+    assert not is_own(run_directory)
+    (run_directory / "config.yaml").write_text("seed: 2\n")
+    sign(run_directory)
+    assert (elsewhere / "origin.json").read_bytes() == before
+
+
+def test_settings_that_are_about_to_change_are_signed_before_and_after(run_directory: Path) -> None:
+    sign(run_directory)
+    sign_ahead(run_directory, "device: cuda\n")
+    assert is_own(run_directory)  # killed before they changed
+    (run_directory / "resolved.yaml").write_text("device: cuda\n")
+    assert is_own(run_directory)  # killed after
+    sign(run_directory)
+    (run_directory / "resolved.yaml").write_text("device: cpu\n")
+    assert not is_own(run_directory)  # the earlier signature is gone
+
+
+def test_a_run_is_its_owner_s_from_the_moment_that_it_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(path: Path, record: object) -> None:
+        assert is_own(path.parent)
+        assert (path.parent / "provenance" / "git.json").exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("etude.runs.run.write_record", killed)
+    with pytest.raises(KeyboardInterrupt):
+        session.start(compose("CartPole-v1:random"), root=tmp_path / "new", quiet=True)
 
 
 def test_lines_moved_between_the_files_are_noticed(run_directory: Path) -> None:

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,7 +97,7 @@ class Killer:
         try:
             outcome, detail = self._trial(target, place, first, older, case)
         except AssertionError as error:
-            outcome, detail = "DIFFERS", str(error).partition("\n")[0]
+            outcome, detail = "DIFFERS", _said(error)
         self.report.add(target.name, outcome, ", then ".join(case), detail)
         shutil.rmtree(place, ignore_errors=True)
 
@@ -216,7 +217,7 @@ class Killer:
                 assert [run.status for run in others].count("finished") == 1, f"seed {seed}: {[run.status for run in others]}"
                 assert_same_run(whole, next(run for run in others if run.status == "finished"))
         except AssertionError as error:
-            outcome, detail = "DIFFERS", str(error).partition("\n")[0]
+            outcome, detail = "DIFFERS", _said(error)
         self.report.add("group of seeds", outcome, f"killed {delay:.1f} s after its first run began", detail)
         shutil.rmtree(root, ignore_errors=True)
 
@@ -230,7 +231,11 @@ def kill(
     with workshop() as folder:
         killer = Killer(folder, seed, report)
         for name in VICTIMS if names is None else names:
-            target = Attacked(name, VICTIMS[name], folder / name)
+            try:
+                target = Attacked(name, VICTIMS[name], folder / name)
+            except AssertionError as error:
+                report.add(name, "UNTRAINED", detail=_said(error))
+                continue
             plan = list(_plan(target, killer.dice, name in every_place, random_each, older_each))
             for trial in killer.dice.sample(plan, math.ceil(share * len(plan))):
                 trial(killer)
@@ -239,6 +244,11 @@ def kill(
             killer.attack_group(folder / f"group-{number}", killer.dice.uniform(0, 1.5))
         report.facts = {"kills": killer.kills, "trials": report.outcomes.total(), "places killed at": len(killer.stages)}
     return report
+
+
+def _said(error: AssertionError) -> str:
+    """What an assertion says, or the line that it stands in."""
+    return str(error).partition("\n")[0] or str(traceback.extract_tb(error.__traceback__)[-1].line)
 
 
 def _plan(target: Attacked, dice: random.Random, everywhere: bool, random_each: int, older_each: int) -> Iterator[Callable]:

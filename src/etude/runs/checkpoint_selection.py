@@ -76,7 +76,8 @@ def sequence_of(folder: Path) -> int:
 def outline_checkpoints(directory: Path) -> list[CheckpointOutline]:
     """Return what the manifests in a folder of checkpoints say, oldest first."""
     found = [_outline(path) for path in sorted(checkpoint_folders(directory), key=sequence_of)]
-    best, last = best_name(directory, found), read_link(directory / "last")
+    # As a resume chooses: the link is for people, and may be anything.
+    best, last = best_name(directory, found), next((each.name for each in reversed(found) if each.kind != "policy"), None)
     return [replace(each, is_best=each.name == best, is_last=each.name == last) for each in found]
 
 

@@ -50,10 +50,12 @@ class Run(RunLayout):
         group: str | None = None,
         tags: Sequence[str] = (),
         facts: Mapping[str, object] | None = None,
+        furnish: Callable[[Path], None] = lambda path: None,
     ) -> Run:
         """Make a new run directory under `root`, with what was asked and what it resolved to.
 
-        `facts` go into ``run.json``: what a list of runs shows without opening any config.
+        `facts` go into ``run.json``: what a list of runs shows without opening any config. `furnish` puts in what else every
+        run has, before it is one: whoever is killed amid it leaves a folder, never a run that lacks something.
         """
         now = datetime.now(UTC)
         safe_name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_LONGEST_NAME].strip("-.") or "run"
@@ -65,6 +67,7 @@ class Run(RunLayout):
                 folder.mkdir()
             write_text_atomic(run.config_path, config_yaml)
             write_text_atomic(run.resolved_path, resolved_yaml)
+            furnish(run.path)
             record = {
                 "version": VERSION,
                 "id": run.id,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from etude.errors import UserError
+from etude.errors import EtudeError, UserError
 from etude.runs.indexed_run import MONITOR, IndexedRun
 from etude.runs.last_metrics import last_metrics
 from etude.runs.process import is_alive
@@ -46,7 +47,7 @@ def read_entry(path: Path, stamp: str) -> Entry:
         return Entry(path.name, stamp, None, problems=(str(error),))
     problems: list[str] = []
     summary = _json(run.summary_path, problems)
-    config = read_flat_config(run.resolved_path, problems)
+    config = _settings(run, problems)
     rows = last_metrics(run.metrics_path)
     # The summary is written with every save, and rows between saves: all of one moment comes from whichever is the newer.
     counters = _object(summary.get("counters"))
@@ -120,6 +121,22 @@ def _commit(run_directory: Path) -> str | None:
     except UserError:  # null: not made in a repository
         return None
     return _text((git or {}).get("commit"))
+
+
+def _settings(run: Run, problems: list[str]) -> dict[str, Any]:
+    """The settings that the run trains with, by their full names; none if they are not those that its record knows."""
+    from etude.runs.settings_files import read_settings
+
+    if not os.path.lexists(run.resolved_path):
+        return {}
+    try:
+        data = read_settings(run)
+    except EtudeError as error:
+        problems.append(str(error))
+        return {}
+    flat: dict[str, Any] = {}
+    _flatten(data, "", flat)
+    return flat
 
 
 def read_flat_config(path: Path, problems: list[str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from etude.errors import UserError
 from etude.files.documents import DocumentError, read_json
-from etude.files.regular import read_bytes
+from etude.files.regular import own_folder, read_bytes
 from etude.runs.atomic import write_json_atomic
 from etude.runs.source_state import MAX_PATCH
 
@@ -36,12 +36,20 @@ def sign(run_directory: Path) -> None:
     if key is None:
         return
     with contextlib.suppress(OSError):
-        origin = _origin_path(run_directory)
-        origin.parent.mkdir(exist_ok=True)
-        signed: dict[str, object] = {"version": 1, "hmac_sha256": _signature(key, run_directory)}
-        earlier = _read_origin(run_directory)
-        code = _code_signature(key, run_directory) if earlier is None else earlier.get("code_hmac_sha256")
-        write_json_atomic(origin, signed if code is None else {**signed, "code_hmac_sha256": code})
+        _write(key, run_directory, {"hmac_sha256": _signature(key, run_directory)})
+
+
+def sign_ahead(run_directory: Path, resolved_yaml: str) -> None:
+    """Sign the settings that are about to replace those of an own run, beside these: whichever a kill leaves is its owner's.
+
+    Whoever has replaced them signs once more, and the earlier signature is gone.
+    """
+    key = _user_key(create=False)
+    if key is None:
+        return
+    with contextlib.suppress(OSError):
+        coming = _signature(key, run_directory, resolved_yaml.encode())
+        _write(key, run_directory, {"hmac_sha256": _signature(key, run_directory), "next_hmac_sha256": coming})
 
 
 def check_key() -> None:
@@ -51,7 +59,7 @@ def check_key() -> None:
 
 def is_own(run_directory: Path) -> bool:
     """Whether this user made the run on this machine and its config is still as it was."""
-    return _holds(run_directory, "hmac_sha256", _signature)
+    return any(_holds(run_directory, field, _signature) for field in ("hmac_sha256", "next_hmac_sha256"))
 
 
 def is_own_code(run_directory: Path) -> bool:
@@ -59,9 +67,19 @@ def is_own_code(run_directory: Path) -> bool:
     return _holds(run_directory, "code_hmac_sha256", _code_signature)
 
 
+def _write(key: bytes, run_directory: Path, signed: dict[str, str]) -> None:
+    origin = _origin_path(run_directory)
+    own_folder(origin.parent)
+    earlier = _read_origin(run_directory)
+    code = _code_signature(key, run_directory) if earlier is None else earlier.get("code_hmac_sha256")
+    write_json_atomic(origin, {"version": 1, **signed, **({} if code is None else {"code_hmac_sha256": code})})
+
+
 def _holds(run_directory: Path, field: str, signature: Callable[[bytes, Path], str | None]) -> bool:
     key = _user_key(create=False)
     if key is None:
+        return False
+    if _origin_path(run_directory).parent.is_symlink():  # whatever it points at is not stored with the run
         return False
     try:
         expected = signature(key, run_directory)
@@ -86,9 +104,13 @@ def _origin_path(run_directory: Path) -> Path:
     return run_directory / "provenance" / "origin.json"
 
 
-def _signature(key: bytes, run_directory: Path) -> str:
+def _signature(key: bytes, run_directory: Path, resolved: bytes | None = None) -> str:
+    """Over the run's id and its settings, with `resolved` in the place of those that are there."""
     pieces = [run_directory.resolve().name.encode(errors="surrogateescape")]
     for name in _SIGNED_FILES:
+        if name == "resolved.yaml" and resolved is not None:
+            pieces.append(resolved)
+            continue
         path = run_directory / name
         # One that is missing counts as empty; a link, a pipe or a device is nobody's config.
         pieces.append(read_bytes(path) if name == "config.yaml" or os.path.lexists(path) else b"")

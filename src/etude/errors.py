@@ -29,10 +29,15 @@ class ConfigError(UserError):
 
     def __init__(self, *problems: str) -> None:
         self.problems = problems
-        shown = list(problems[:5])
+        shown = [_shortened(problem) for problem in problems[:5]]
         if len(problems) > len(shown):
             shown.append(f"... and {len(problems) - len(shown)} more")
         super().__init__("\n".join(shown))
+
+
+def _shortened(problem: str) -> str:
+    """A line whose key or value may be thousands of characters of somebody's file."""
+    return problem if len(problem) <= 500 else f"{problem[:300]} ... {problem[-150:]}"
 
 
 class EnvironmentFailureError(EtudeError):

@@ -53,10 +53,10 @@ def test_a_folder(complaints: Complaints, write: Write) -> None:
 def test_a_file_without_read_permission(complaints: Complaints, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write("secret.yaml", "a: 1")
 
-    def refuse(*_: object, **__: object) -> str:
+    def refuse(*_: object, **__: object) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_text", refuse)  # root may read anything, so chmod would not do
+    monkeypatch.setattr("etude.config.source_file.read_own_bytes", refuse)  # root may read anything, so chmod would not do
     assert _line(complaints, file) == "secret.yaml: you have no permission to read it"
 
 
@@ -71,10 +71,10 @@ def test_a_file_of_another_kind(complaints: Complaints, write: Write) -> None:
         ("algorithm: {gamma: 0.9", "s.yaml:1: "),
         ("a: b: c", "s.yaml:1: mapping values are not allowed here"),
         ("algorithm:\n\tgamma: 1", "s.yaml:2: found character '\\t' that cannot start any token"),
-        ("a: *nowhere", "s.yaml:1: found undefined alias 'nowhere'"),
+        ("a: *nowhere", "s.yaml:1: the alias *nowhere refers to itself or to nothing"),
         ("a: 1\n---\nb: 2", "s.yaml:2: "),
         ("algorithm:\n  gamma: 1\n  gamma: 2", "s.yaml:3: algorithm.gamma: is here twice"),
-        ("a: &a\n  b: *a", "s.yaml:2: a.b: refers to itself"),
+        ("a: &a\n  b: *a", "s.yaml:2: the alias *a refers to itself or to nothing"),
     ],
 )
 def test_a_syntax_error_is_shown_at_its_line(complaints: Complaints, write: Write, text: str, message: str) -> None:

@@ -36,18 +36,12 @@ def check_drive(drive: DriveBy, events: Path | None, *, robot: bool, name: str) 
 
 def choose_source(drive: DriveBy, events: Path | None, window: RobotWindow | None) -> EventSource | None:
     """Return where commands come from: by default from the window's keys, if there is one; None: from the task itself."""
-    from etude.errors import UserError
+    from etude.cli.own_files import read_own_yaml
     from etude.robots.driving import HELP, read_events
     from etude.robots.live_events import Joystick, TerminalKeys
 
     if events is not None:
-        import yaml
-
-        try:
-            data = yaml.safe_load(events.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise UserError(f"--events {events}: can't be read: {' '.join(str(error).split())}") from error
-        return read_events(data, f"--events {events}")
+        return read_events(read_own_yaml(events, f"--events {events}"), f"--events {events}")
     if drive == "joystick":
         return Joystick()
     if drive == "keyboard" and window is None:

@@ -107,17 +107,13 @@ def _show(result: TrialResult) -> None:
 
 
 def _choose(only: str | None, path: Path | None) -> list[Script]:
+    from etude.cli.own_files import read_own_yaml
     from etude.errors import UserError, did_you_mean
     from etude.robots.trial import SCRIPTS, read_scripts
 
     scripts = list(SCRIPTS)
     if path is not None:
-        import yaml
-
-        try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError) as error:
-            raise UserError(f"--scripts {path}: can't be read: {' '.join(str(error).split())}") from error
+        data = read_own_yaml(path, f"--scripts {path}")
         if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
             raise UserError(f"--scripts {path}: must be a list of trials")
         scripts = read_scripts(data)

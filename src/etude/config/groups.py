@@ -18,7 +18,7 @@ import yaml
 from etude.config.interpolation import register_resolvers
 from etude.config.layers import overlay
 from etude.config.overrides import GROUPS, Choice
-from etude.config.source_file import SourceFile, one_line, read_file
+from etude.config.source_file import SourceFile, check_file, one_line, read_file
 from etude.errors import ConfigError, UserError, did_you_mean
 
 PRESETS = "etude.presets"
@@ -117,6 +117,9 @@ def _compose(file: SourceFile | None, choices: Sequence[Choice], beside: SourceF
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    for choice in choices:
+        if (own := own_preset(choice.group, choice.name, beside.path if beside is not None else None)) is not None:
+            check_file(own)
     register_resolvers()
     where = file.path if file is not None else choices[0].word
     anchor = file or beside

@@ -10,6 +10,7 @@ from typing import Any
 
 from etude.config.layers import put
 from etude.errors import ConfigError
+from etude.files.documents import DEEPEST
 
 # Groups that a `+group=name` or `group=name` word can choose a preset file from.
 GROUPS = ("experiment", "algorithm", "environment", "network", "buffer", "robot")
@@ -53,10 +54,13 @@ def parse(words: Sequence[str]) -> Overrides:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 override = parser.parse_override(word)
-        except HydraException:
+                value = None if override.is_sweep_override() or override.is_delete() else _plain(override.value())
+        except RecursionError:
+            raise ConfigError(f"{word[:60]}...: is nested too deeply") from None
+        except (HydraException, ValueError):  # the latter for numbers of thousands of digits
             key, equals, _ = word.partition("=")
             hint = "quote values with special characters: 'key=\"a value\"'" if equals else "write it as key=value"
-            raise ConfigError(f"{word}: can't be read; {hint}") from None
+            raise ConfigError(f"{word if len(word) < 200 else f'{word[:200]}...'}: can't be read; {hint}") from None
         key = override.key_or_group
         if not key:
             raise ConfigError(f"{word}: can't be read; write it as key=value")
@@ -69,7 +73,6 @@ def parse(words: Sequence[str]) -> Overrides:
             raise ConfigError(f"{word}: settings can't be removed; set {key}=null where it may be empty")
         if override.type.name not in ("CHANGE", "ADD", "FORCE_ADD"):
             raise ConfigError(f"{word}: lists can't be extended; write the whole list, {key}=[1,2]")
-        value = _plain(override.value())
         if key in GROUPS and isinstance(value, str):
             choices.append(Choice(word, key, value, override.package))
             continue
@@ -82,15 +85,17 @@ def parse(words: Sequence[str]) -> Overrides:
     return Overrides(values, tuple(choices))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
     from hydra.core.override_parser.types import QuotedString
 
+    if depth > DEEPEST:
+        raise RecursionError
     if isinstance(value, QuotedString):
         return value.text
     if isinstance(value, dict):
-        return {str(_plain(key)): _plain(item) for key, item in value.items()}
+        return {str(_plain(key)): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, depth + 1) for item in value]
     return value
 
 

@@ -45,7 +45,7 @@ class Schedule:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise ValueError(_EXPECTED)
         try:
-            number = float(value)
+            number = as_float(value)
         except ValueError:
             raise ValueError(_EXPECTED) from None
         if not math.isfinite(number):
@@ -91,10 +91,18 @@ class Schedule:
         return {key: getattr(self, key) for key in _KEYS}
 
 
+def as_float(value: float | str) -> float:
+    """Return a number as Python's float; one beyond its range is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def _number(key: str, value: object) -> float:
     if not isinstance(value, bool) and isinstance(value, int | float | str):
         try:
-            number = float(value)
+            number = as_float(value)
         except ValueError:
             number = math.nan
         if math.isfinite(number):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from typing import Any
 import yaml
 
 from etude.errors import ConfigError, UserError, did_you_mean
+from etude.files.documents import DocumentError, LimitError, check_yaml, parse_json
+from etude.files.regular import read_own_bytes
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -35,18 +36,30 @@ class SourceFile:
 
 def read_file(path: Path, package: str = "") -> SourceFile:
     """Read one YAML or JSON file that must be a mapping of sections."""
-    if path.suffix.lower() not in SUFFIXES and not path.is_dir():
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; name a file in it")
+    if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"{path}: a config file ends in {', '.join(SUFFIXES)}")
     text = _read_text(path)
     if path.suffix.lower() == ".json":
+        if not text.strip():
+            raise ConfigError(f"{path}: is empty")
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{path}: is empty" if not text.strip() else f"{path}:{error.lineno}: {error.msg}") from None
+            data = parse_json(text)
+        except DocumentError as error:
+            raise ConfigError(error.of(path)) from None
         _check_mapping(data, f"{path}:1")
         return SourceFile(path, {str(key): value for key, value in data.items()}, _json_lines(text, path), package)
     lines = _lines(_compose_nodes(text, path), path)
     return SourceFile(path, parse_yaml(text, path), lines, package)
+
+
+def check_file(path: Path) -> None:
+    """Raise ConfigError if a YAML file that others are going to read goes past a limit; what else is wrong they say."""
+    try:
+        check_yaml(_read_text(path))
+    except DocumentError as error:
+        raise ConfigError(error.of(path)) from None
 
 
 def parse_yaml(text: str, where: Path | str) -> dict[str, Any]:
@@ -58,18 +71,18 @@ def parse_yaml(text: str, where: Path | str) -> dict[str, Any]:
         plain = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
     except (OmegaConfBaseException, yaml.YAMLError) as error:
         raise ConfigError(one_line(error, where)) from None
+    except (ValueError, TypeError, AttributeError) as error:  # a value that is not what its tag says: `!!int x`
+        raise ConfigError(f"{where}: a value can't be read: {str(error)[:200]}") from None
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
 
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_own_bytes(path).decode("utf-8-sig")
     except FileNotFoundError:
         siblings = [item.name for item in path.parent.iterdir()] if path.parent.is_dir() else []
         raise UserError(f"{path}: there is no such file{did_you_mean(path.name, siblings)}") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: is a folder; name a file in it") from None
     except PermissionError:
         raise UserError(f"{path}: you have no permission to read it") from None
     except UnicodeDecodeError:
@@ -79,12 +92,21 @@ def _read_text(path: Path) -> str:
 
 
 def _compose_nodes(text: str, path: Path) -> yaml.MappingNode:
+    problem = None
+    try:
+        check_yaml(text)
+    except LimitError as error:
+        raise ConfigError(error.of(path)) from None
+    except DocumentError as error:
+        problem = error
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.reader.ReaderError:
         raise UserError(f"{path}: is not a text file") from None
-    except yaml.YAMLError as error:
+    except yaml.YAMLError as error:  # which says it better than the parser above
         raise ConfigError(one_line(error, path)) from None
+    if problem is not None:
+        raise ConfigError(problem.of(path))
     if root is None:
         raise ConfigError(f"{path}: is empty")
     if not isinstance(root, yaml.MappingNode):
@@ -131,8 +153,9 @@ def _lines(root: yaml.Node, path: Path) -> dict[str, int]:
 
 def _json_lines(text: str, path: Path) -> dict[str, int]:
     try:
-        root = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
-    except yaml.YAMLError:
+        check_yaml(text := text.replace("\t", " "))
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (DocumentError, yaml.YAMLError):
         return {}  # not every JSON file is YAML; then problems are shown without a line
     return _lines(root, path) if root is not None else {}
 

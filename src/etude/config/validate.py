@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from etude.config.constraints import Bounds, Component
 from etude.config.registry import REGISTRIES
-from etude.config.schedules import Schedule
+from etude.config.schedules import Schedule, as_float
 from etude.errors import ConfigError, UserError, did_you_mean
 
 T = TypeVar("T")
@@ -232,17 +232,18 @@ def _scalar(kind: Any, value: Any) -> Any:
             return value
         raise _InvalidError("must be true or false")
     if kind is int:
-        if isinstance(value, float) and value.is_integer():
-            return int(value)  # 1e6 reads as a float
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        raise _InvalidError("must be a whole number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (isinstance(value, int) or value.is_integer()):
+            raise _InvalidError("must be a whole number")
+        if abs(value) >= 2**63:
+            raise _InvalidError("is too large: whole numbers here have 64 bits")
+        return int(value)  # 1e6 reads as a float
     if kind is float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _InvalidError("must be a number")
-        if not math.isfinite(value):
+        number = as_float(value)
+        if not math.isfinite(number):
             raise _InvalidError("must be a finite number")
-        return float(value)
+        return number
     if kind is str:
         if isinstance(value, str):
             return value
@@ -260,7 +261,10 @@ def _scalar(kind: Any, value: Any) -> Any:
 
 
 def _show(value: Any) -> str:
-    text = str(value) if isinstance(value, str | int | float | bool) or value is None else repr(value)
+    try:
+        text = str(value) if isinstance(value, str | int | float | bool) or value is None else repr(value)
+    except ValueError:
+        return "a number of thousands of digits"  # which Python doesn't write out
     return text if len(text) <= 60 else text[:57] + "..."
 
 

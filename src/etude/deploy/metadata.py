@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from etude.deploy.graph import ACTION, PolicyGraph
 from etude.deploy.robot_layout import RobotLayout
 from etude.environments.spaces import TensorSpec
 from etude.errors import UserError
+from etude.files.documents import DocumentError, read_json
 from etude.runs.atomic import write_json_atomic
 from etude.stored_policy import StoredPolicy
 
@@ -162,11 +162,10 @@ def read_metadata(folder: Path) -> Metadata:
     """Read and check metadata.json: every key known, every value of its type."""
     path = folder / METADATA
     try:
-        with path.open("rb") as file:
-            data = json.loads(file.read(_LARGEST_FILE))
+        data = read_json(path, _LARGEST_FILE)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
+    except DocumentError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     if not isinstance(data, Mapping) or type(data.get("version")) is not int:
         raise UserError(f"{path}: is not of an exported policy (no version)")

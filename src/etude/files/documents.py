@@ -23,6 +23,18 @@ LONGEST_NUMBER = 20
 class DocumentError(ValueError):
     """The text is not what it should be; the message is one line."""
 
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem if line is None else f"line {line}: {problem}")
+        self.problem, self.line = problem, line
+
+    def of(self, file: Path | str) -> str:
+        """Say it of a file: `file:12: what is wrong`."""
+        return f"{file}: {self.problem}" if self.line is None else f"{file}:{self.line}: {self.problem}"
+
+
+class LimitError(DocumentError):
+    """The text is well-formed as far as it was read, and goes past a limit there."""
+
 
 def read_yaml(path: Path, most: int = LARGEST_TEXT) -> Any:
     """Return what a YAML file says: OSError where it can't be read, DocumentError where it is no sound YAML."""
@@ -55,6 +67,8 @@ def parse_json(text: bytes | str, *, digits: int = LONGEST_NUMBER, deepest: int 
         value = _json_decoder(digits).decode(text)
     except DocumentError:
         raise
+    except json.JSONDecodeError as error:
+        raise DocumentError(f"not JSON ({error.msg})", error.lineno) from None
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:120]
         raise DocumentError(f"not JSON ({reason})") from None

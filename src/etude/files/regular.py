@@ -57,6 +57,11 @@ def read_bytes(path: Path, most: int = LARGEST_TEXT) -> bytes:
     return data
 
 
+def read_own_bytes(path: Path, most: int = LARGEST_TEXT) -> bytes:
+    """Return what a file of the user's own holds, wherever links to it lead; else as `read_bytes`."""
+    return read_bytes(Path(os.path.realpath(path)), most)
+
+
 def append_lines(path: Path, *lines: str) -> None:
     """Append lines that are on the disk before this returns; what a power cut left of an earlier one stays apart from them.
 

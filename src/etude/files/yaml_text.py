@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from etude.files.documents import DEEPEST, LONGEST_NUMBER, MOST_VALUES, DocumentError, too_long
+from etude.files.documents import DEEPEST, LONGEST_NUMBER, MOST_VALUES, DocumentError, LimitError, too_long
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -23,7 +23,7 @@ def load(text: bytes | str) -> Any:
     except DocumentError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DocumentError(problem(error)) from None
+        raise _document_error(error) from None
 
 
 def check(text: bytes | str) -> None:
@@ -35,13 +35,13 @@ def check(text: bytes | str) -> None:
         for event in yaml.parse(text, _LOADER):
             if isinstance(event, yaml.AliasEvent):
                 if event.anchor not in sizes:
-                    raise DocumentError(f"{_line(event)}: the alias *{event.anchor[:60]} refers to itself or to nothing")
+                    raise LimitError(f"the alias *{event.anchor[:60]} refers to itself or to nothing", _line(event))
                 values += sizes[event.anchor]
             elif isinstance(event, yaml.CollectionStartEvent):
                 open_anchors.append((event.anchor, values))
                 values += 1
                 if len(open_anchors) > DEEPEST:
-                    raise DocumentError(f"{_line(event)}: nested more than {DEEPEST} deep")
+                    raise LimitError(f"nested more than {DEEPEST} deep", _line(event))
             elif isinstance(event, yaml.CollectionEndEvent):
                 anchor, before = open_anchors.pop()
                 if anchor is not None:
@@ -51,23 +51,23 @@ def check(text: bytes | str) -> None:
                 if event.anchor is not None:
                     sizes[event.anchor] = 1
                 if event.implicit[0] and len(event.value) > LONGEST_NUMBER and _digits(event.value) > LONGEST_NUMBER:
-                    raise DocumentError(f"{_line(event)}: {too_long(event.value)}")
+                    raise LimitError(too_long(event.value), _line(event))
             if values > MOST_VALUES:
-                raise DocumentError(f"{_line(event)}: more than {MOST_VALUES:,} values, aliases counted")
+                raise LimitError(f"more than {MOST_VALUES:,} values, aliases counted", _line(event))
     except DocumentError:
         raise
     except (yaml.YAMLError, ValueError) as error:
-        raise DocumentError(problem(error)) from None
+        raise _document_error(error) from None
 
 
-def problem(error: BaseException) -> str:
+def _document_error(error: BaseException) -> DocumentError:
     """Say on one line what PyYAML says on many."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem:
         mark = error.problem_mark or error.context_mark
-        return f"line {mark.line + 1}: {error.problem}" if mark is not None else error.problem
+        return DocumentError(error.problem, None if mark is None else mark.line + 1)
     if isinstance(error, RecursionError):
-        return "nested too deeply"
-    return " ".join(str(error).split())[:200] or type(error).__name__
+        return DocumentError("nested too deeply")
+    return DocumentError(" ".join(str(error).split())[:200] or type(error).__name__)
 
 
 def _digits(text: str) -> int:
@@ -75,8 +75,8 @@ def _digits(text: str) -> int:
     return len(plain) if plain.isdigit() else 0
 
 
-def _line(event: yaml.Event) -> str:
-    return f"line {event.start_mark.line + 1}"
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1
 
 
 class _PlainLoader(_LOADER):  # type: ignore[misc, valid-type]  # one of two classes, by what is installed
@@ -86,7 +86,7 @@ class _PlainLoader(_LOADER):  # type: ignore[misc, valid-type]  # one of two cla
 def _whole_number(loader: Any, node: yaml.ScalarNode) -> int:
     number = loader.construct_yaml_int(node)
     if abs(number) >= 10**LONGEST_NUMBER:  # in any base
-        raise DocumentError(f"line {node.start_mark.line + 1}: {too_long(str(node.value))}")
+        raise LimitError(too_long(str(node.value)), node.start_mark.line + 1)
     return number
 
 

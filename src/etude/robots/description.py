@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from etude.config.robots import ActuatorConfig
 from etude.config.validate import Validator
 from etude.errors import UserError, did_you_mean
+from etude.files.documents import DocumentError, parse_yaml
+from etude.files.regular import read_own_bytes
 
 MODELS = Path(__file__).parent / "models"
 
@@ -80,9 +80,11 @@ def load_robot(name: str) -> RobotDescription:
 
 def _read(path: Path) -> RobotDescription:
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+        data = parse_yaml(read_own_bytes(path))
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror or error}") from error
+    except DocumentError as error:
+        raise UserError(f"{path}: is no YAML: {error}") from error
     if not isinstance(data, Mapping) or "file" not in data:
         raise UserError(f"{path}: a robot needs at least `file`, its MJCF or URDF")
     if "folder" in data:

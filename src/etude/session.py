@@ -17,13 +17,16 @@ import torch
 from etude import assembly, initial_weights, run_facts
 from etude.compute.devices import out_of_memory
 from etude.compute.random_streams import GlobalGenerators, global_generators_kept
+from etude.config import aliases, overrides
 from etude.config.compose import Composition, check, compose
 from etude.config.hashing import config_hash
+from etude.config.layers import has
 from etude.config.migrate import flat, migration_changes
+from etude.config.phases import unfed_problems
 from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
 from etude.environments.make import make_environment
-from etude.errors import CheckpointError, EnvironmentFailureError, EtudeError, NonFiniteError, UserError
+from etude.errors import CheckpointError, ConfigError, EnvironmentFailureError, EtudeError, NonFiniteError, UserError
 from etude.files.regular import append_lines
 from etude.orchestration.inspection import Profile, bottleneck, no_update, watch_for_nan
 from etude.orchestration.orchestrator import LEFT, CheckpointWriter, Orchestrator, Row
@@ -235,8 +238,9 @@ def start(
         orchestrator.add_callback(Profile(profile))
     check_sinks(config)
     trust.check_key()
-    assert orchestrator.collector is not None
-    orchestrator.collector.start(orchestrator.workflow.initial_state)
+    if problems := list(unfed_problems(orchestrator.scheduler.phases)):
+        raise ConfigError(*problems)
+    orchestrator.begin()
     resolved_yaml = run_facts.resolved_yaml(config, orchestrator)
     facts[HASH] = settings_hash(resolved_yaml)
 
@@ -276,7 +280,8 @@ def reopen(
         before = load_config(run, trusted=trusted)
         config = before
         if words:
-            composition = compose(None, words=words, base=to_plain(before), allow_imports=trusted or trust.is_own(run.path))
+            base = _with_budget_in_steps(to_plain(before), words)
+            composition = compose(None, words=words, base=base, allow_imports=trusted or trust.is_own(run.path))
             config = assembly.resolve(composition.config)
         changes = config_changes(before, config)
         _refuse_what_is_past(before, config, run)
@@ -297,10 +302,7 @@ def reopen(
             notes += [f"resumed from checkpoint {found.name}", *_load(orchestrator, found, config, force=force)]
         # One that was killed between its last save and its last word has that word still to say.
         if orchestrator.scheduler.is_finished and run.status == "finished":
-            raise UserError(
-                f"run {run.id} is finished ({orchestrator.counters.env_steps:,} environment steps); to train on, raise the "
-                f"budget: {command('resume', run.path, f'training.total_steps={2 * config.training.total_steps}')}"
-            )
+            raise UserError(_is_finished(run, config, orchestrator))
         if changes:
             _record_changes(run, config, orchestrator, changes)
         moved = rewind(run.metrics_path, NO_ROWS if found is None else found.metadata, run.logs / "superseded.jsonl")
@@ -318,6 +320,27 @@ def reopen(
             held=held.pop_all(),
             resumed_from=found,
         )
+
+
+def _with_budget_in_steps(base: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """The settings of a run whose budget was given in iterations, where words give it in steps from here on."""
+    asked, _ = aliases.normalize(overrides.parse(words).values)
+    if has(asked, "training.total_steps") and not has(asked, "training.iterations"):
+        base["training"]["iterations"] = None
+    return base
+
+
+def _is_finished(run: Run, config: Config, orchestrator: Orchestrator) -> str:
+    """Say that there is nothing left to do, and which word would give more to do."""
+    training, done = config.training, orchestrator.counters.env_steps
+    said = f"run {run.id} is finished ({done:,} environment steps)"
+    if not orchestrator.scheduler.ended_by_budget:
+        return f"{said}: its phases are over, whatever the budget; to train on, add to training.phases"
+    more = 2 * max(done, training.total_steps)
+    word = f"training.total_steps={more}"
+    if training.iterations is not None:
+        word = f"training.iterations={-(-more // (training.total_steps // training.iterations))}"
+    return f"{said}; to train on, raise the budget: {command('resume', run.path, word)}"
 
 
 def train(composition: Composition, **options: Any) -> Outcome:
@@ -416,8 +439,7 @@ def _begin(orchestrator: Orchestrator, run: Run, config: Config) -> list[str]:
         if initial_weights.identity(source) != run.record.get("initial_weights"):
             raise UserError(f"experiment.init_from: {source.path} is not what it was when run {run.id} was started")
         notes += initial_weights.take_over(orchestrator.workflow, source)
-    assert orchestrator.collector is not None
-    orchestrator.collector.start(orchestrator.workflow.initial_state)
+    orchestrator.begin()
     return notes
 
 

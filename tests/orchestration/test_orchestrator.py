@@ -184,7 +184,8 @@ def test_rows_can_be_iterated_like_epochs() -> None:
 
 
 def test_a_cycle_of_nothing_is_reported_with_the_run_saved_at_its_start(tmp_path: Path) -> None:
-    phases = "[{name: stuck, type: offline, hooks: [update], duration_updates: 5}]"
+    little = "{name: little, hooks: [{collect: {count: 1}}], duration_cycles: 1}"
+    phases = f"[{little}, {{name: stuck, type: offline, hooks: [update], duration_updates: 5}}]"
     composition = compose("CartPole-v1:ppo", words=[f"training.phases={phases}"])
     with open(os.devnull, "w") as nowhere, pytest.raises(EtudeError, match="phase 'stuck' is offline"):
         session.train(composition, root=tmp_path, quiet=True, stream=nowhere)

@@ -34,7 +34,7 @@ from etude.config.environment_presets import (
 )
 from etude.config.layers import Layer, has, overlay, overlay_all, put, restrict
 from etude.config.migrate import migrate
-from etude.config.phases import parse_phases, phase_problems
+from etude.config.phases import default_hooks, parse_phases, phase_problems, until_problems
 from etude.config.registry import algorithms, is_import_path
 from etude.config.schema import Config, TrainingConfig
 from etude.config.source_file import SourceFile, read_file
@@ -365,11 +365,13 @@ def _network_problems(data: Mapping[str, Any], allow_imports: bool) -> tuple[lis
 
 def _phase_problems(config: Config, workflow: Any) -> Iterator[str]:
     try:
-        phases = parse_phases(config.training.phases)
+        phases = parse_phases(config.training.phases, hooks=default_hooks(workflow, config))
     except ConfigError as error:
         yield from error.problems
     else:
         yield from phase_problems(phases, workflow, config.buffers)
+        evaluation = config.evaluation
+        yield from until_problems(phases, is_evaluated=evaluation.every_steps != 0 or evaluation.every_updates is not None)
 
 
 def _located(problem: str, sources: Sequence[SourceFile], spec: str | None, words: Mapping[str, Any]) -> str:

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
+from etude.config.schedules import as_float
 from etude.errors import ConfigError, did_you_mean
 
 PhaseType = Literal["online", "offline", "eval_only"]
-DEFAULT_HOOKS: dict[str, tuple[str, ...]] = {
-    "online": ("collect", "update"),
-    "offline": ("update",),
-    "eval_only": ("evaluate",),
-}
+PHASE_TYPES: tuple[PhaseType, ...] = ("online", "offline", "eval_only")
+MOST_PHASES = 100_000
+COUNTERS = ("decisions", "env_steps", "updates", "episodes", "cycles")
+EVALUATION_METRICS = (
+    "return_mean",
+    "return_std",
+    "return_min",
+    "return_max",
+    "return_best",
+    "raw_return_mean",
+    "raw_return_std",
+    "length_mean",
+    "episodes",
+)
+EPISODE_METRICS = ("return_mean", "return_best", "length_mean")
+LIKELY_METRICS = (*(f"eval/{name}" for name in EVALUATION_METRICS), *(f"collect/{name}" for name in EPISODE_METRICS))
 _PHASE_KEYS = (
     "name",
     "type",
@@ -29,6 +42,8 @@ _PHASE_KEYS = (
     "extra",
 )
 _HOOK_KEYS = ("count", "every", "ratio", "per")
+# Of a length that is soon an exact fraction: 1e-999999999 is one of a billion digits.
+_RATIO = re.compile(r"[+-]?\d{1,18}(\.\d{0,18})?(e[+-]?\d{1,2})?|\d{1,18}/\d{1,18}", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -80,10 +95,18 @@ class PhaseSpec:
         return any((self.duration_steps, self.duration_updates, self.duration_cycles, self.until))
 
 
-def parse_phases(entries: Sequence[Mapping[str, Any]], where: str = "training.phases") -> tuple[PhaseSpec, ...]:
-    """Read a curriculum; `{repeat: 5, phases: [...]}` stands for its phases five times over."""
+def parse_phases(
+    entries: Sequence[Mapping[str, Any]],
+    where: str = "training.phases",
+    *,
+    hooks: Sequence[Any] = ("collect", "update"),
+) -> tuple[PhaseSpec, ...]:
+    """Read a curriculum; `{repeat: 5, phases: [...]}` stands for its phases five times over.
+
+    `hooks` are the algorithm's own: those of a phase that names none.
+    """
     problems: list[str] = []
-    phases = _parse(entries, where, problems)
+    phases = _Reader(hooks, problems).read(entries, where)
     problems += [
         f"{where}: phase '{phase.name}' never ends, so the phases after it can't start; give it a duration"
         for phase in phases[:-1]
@@ -94,6 +117,12 @@ def parse_phases(entries: Sequence[Mapping[str, Any]], where: str = "training.ph
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
     return phases
+
+
+def default_hooks(workflow: Any, config: Any) -> Sequence[Any]:
+    """Return the hooks of an algorithm's own phase, with its pace: those of a user's phase that names none."""
+    own = workflow.default_phases(config) if hasattr(workflow, "default_phases") else ()
+    return next((phase["hooks"] for phase in own if "hooks" in phase), ("collect", "update"))
 
 
 def phase_problems(phases: Sequence[PhaseSpec], workflow: Any, buffers: Collection[str]) -> Iterator[str]:
@@ -111,6 +140,40 @@ def phase_problems(phases: Sequence[PhaseSpec], workflow: Any, buffers: Collecti
             yield f"training.phases: phase '{phase.name}': which buffer? there are {', '.join(buffers)}"
 
 
+def unfed_problems(phases: Sequence[PhaseSpec]) -> Iterator[str]:
+    """Yield which phase of a new run learns before anything has been collected; a hook of an algorithm's own may do that."""
+    for phase in phases:
+        hooks = {hook.name for hook in phase.hooks}
+        if hooks - {"update", "evaluate"}:
+            return
+        if "update" in hooks:
+            yield f"training.phases: phase '{phase.name}' learns, and nothing has been collected; collect in a phase before it"
+            return
+
+
+def until_problems(phases: Sequence[PhaseSpec], *, is_evaluated: bool) -> Iterator[str]:
+    """Yield which metrics that phases wait for can never be logged; `is_evaluated`: evaluations come by themselves.
+
+    What an algorithm or an environment logs is known only once it does; the scheduler looks for that in the first rows.
+    """
+    for phase in phases:
+        if phase.until is None:
+            continue
+        metric = phase.until.metric
+        where = f"training.phases: phase '{phase.name}': until.metric={metric}"
+        namespace, slash, name = metric.partition("/")
+        if not slash and metric not in COUNTERS:
+            near = did_you_mean(metric, [*COUNTERS, *LIKELY_METRICS]) or " (such as eval/return_mean)"
+            yield f"{where}: no metric is called so{near}"
+        if namespace != "eval":
+            continue
+        if name.removeprefix("sample_").removeprefix("mode_") not in EVALUATION_METRICS:
+            near = did_you_mean(metric, LIKELY_METRICS) or f" (there are: {', '.join(EVALUATION_METRICS)})"
+            yield f"{where}: no evaluation says so{near}"
+        elif not is_evaluated and not any(hook.name == "evaluate" for hook in phase.hooks):
+            yield f"{where}: evaluations are off (evaluation.every_steps=0), and the phase has no hook evaluate"
+
+
 def hook_names(workflow: Any) -> list[str]:
     """Return the methods of a workflow that can be hooks: those that can be called with a phase and a count."""
     names = []
@@ -126,57 +189,75 @@ def hook_names(workflow: Any) -> list[str]:
     return names
 
 
-def _parse(entries: Any, where: str, problems: list[str]) -> tuple[PhaseSpec, ...]:
-    if isinstance(entries, str) or not isinstance(entries, Sequence):
-        problems.append(f"{where}={entries}: must be a list of phases")
-        return ()
-    phases: list[PhaseSpec] = []
-    for index, entry in enumerate(entries):
-        path = f"{where}[{index}]"
-        if not isinstance(entry, Mapping):
-            problems.append(f"{path}={entry}: must be a mapping with a name and hooks")
-        elif "repeat" in entry:
-            if _whole(entry["repeat"]) is None or set(entry) != {"repeat", "phases"}:
-                problems.append(f"{path}: a repeat is {{repeat: a whole number, phases: [...]}}")
-                continue
-            phases += _parse(entry["phases"], f"{path}.phases", problems) * int(entry["repeat"])
-        else:
-            phases.append(_parse_phase(entry, path, problems))
-    return tuple(phases)
+@dataclass
+class _Reader:
+    hooks: Sequence[Any]
+    problems: list[str]
 
+    def read(self, entries: Any, where: str) -> tuple[PhaseSpec, ...]:
+        if isinstance(entries, str) or not isinstance(entries, Sequence):
+            self.problems.append(f"{where}={entries}: must be a list of phases")
+            return ()
+        phases: list[PhaseSpec] = []
+        for index, entry in enumerate(entries):
+            path = f"{where}[{index}]"
+            if not isinstance(entry, Mapping):
+                self.problems.append(f"{path}={entry}: must be a mapping with a name and hooks")
+            elif "repeat" in entry:
+                times = _whole(entry["repeat"])
+                if times is None or set(entry) != {"repeat", "phases"}:
+                    self.problems.append(f"{path}: a repeat is {{repeat: a whole number, phases: [...]}}")
+                    continue
+                once = self.read(entry["phases"], f"{path}.phases")
+                if len(phases) + len(once) * times > MOST_PHASES:
+                    self.problems.append(f"{path}.repeat={times}: makes more than {MOST_PHASES:,} phases")
+                    continue
+                phases += once * times
+            else:
+                phases.append(self._phase(entry, path))
+        return tuple(phases)
 
-def _parse_phase(entry: Mapping[str, Any], path: str, problems: list[str]) -> PhaseSpec:
-    known = {key: value for key, value in entry.items() if key in _PHASE_KEYS and value is not None}
-    for key in entry:
-        if key not in _PHASE_KEYS:
-            near = did_you_mean(str(key), _PHASE_KEYS) or " (settings of your own go under extra)"
-            problems.append(f"{path}.{key}: unknown key{near}")
-    for key, kind, what in (("name", str, "text"), ("buffer", str, "a buffer's name"), ("extra", Mapping, "a mapping")):
-        if key in known and not isinstance(known[key], kind):
-            problems.append(f"{path}.{key}={known.pop(key)}: must be {what}")
-    if "name" not in entry:
-        problems.append(f"{path}.name: is required")
-    kind = known.setdefault("type", "online")
-    if not isinstance(kind, str) or kind not in DEFAULT_HOOKS:
-        near = did_you_mean(str(kind), DEFAULT_HOOKS)
-        problems.append(f"{path}.type={kind}: must be one of {', '.join(DEFAULT_HOOKS)}{near}")
-        return PhaseSpec(name="?", duration_cycles=1)
-    for key in ("duration_steps", "duration_updates", "duration_cycles"):
-        if key in known:
-            value = known.pop(key)
-            if _whole(value) is None:
-                problems.append(f"{path}.{key}={value}: must be a whole number, at least 1")
-            known[key] = _whole(value) or 1
-    known["hooks"] = _parse_hooks(known.get("hooks", DEFAULT_HOOKS[kind]), f"{path}.hooks", problems)
-    if kind == "offline" and any(hook.name == "collect" for hook in known["hooks"]):
-        problems.append(f"{path}: an offline phase doesn't collect; make it online or drop the hook")
-    if kind == "offline" and "duration_steps" in known:
-        problems.append(f"{path}.duration_steps: an offline phase takes no environment steps; give it duration_updates")
-    if kind == "eval_only" and not any(key in known for key in ("duration_cycles", "until")):
-        known["duration_cycles"] = 1
-    if "until" in known:
-        known["until"] = _parse_until(known["until"], f"{path}.until", problems)
-    return PhaseSpec(**{"name": "?", **known})
+    def _phase(self, entry: Mapping[str, Any], path: str) -> PhaseSpec:
+        problems = self.problems
+        known = {key: value for key, value in entry.items() if key in _PHASE_KEYS and value is not None}
+        for key in entry:
+            if key not in _PHASE_KEYS:
+                near = did_you_mean(str(key), _PHASE_KEYS) or " (settings of your own go under extra)"
+                problems.append(f"{path}.{key}: unknown key{near}")
+        for key, kind, what in (("name", str, "text"), ("buffer", str, "a buffer's name"), ("extra", Mapping, "a mapping")):
+            if key in known and not isinstance(known[key], kind):
+                problems.append(f"{path}.{key}={known.pop(key)}: must be {what}")
+        if "name" not in entry:
+            problems.append(f"{path}.name: is required")
+        kind = known.setdefault("type", "online")
+        if not isinstance(kind, str) or kind not in PHASE_TYPES:
+            near = did_you_mean(str(kind), PHASE_TYPES)
+            problems.append(f"{path}.type={kind}: must be one of {', '.join(PHASE_TYPES)}{near}")
+            return PhaseSpec(name="?", duration_cycles=1)
+        for key in ("duration_steps", "duration_updates", "duration_cycles"):
+            if key in known:
+                value = known.pop(key)
+                if _whole(value) is None:
+                    problems.append(f"{path}.{key}={value}: must be a whole number, at least 1")
+                known[key] = _whole(value) or 1
+        known["hooks"] = self._hooks(known, kind, f"{path}.hooks")
+        if kind == "offline" and any(hook.name == "collect" for hook in known["hooks"]):
+            problems.append(f"{path}: an offline phase doesn't collect; make it online or drop the hook")
+        if kind == "offline" and "duration_steps" in known:
+            problems.append(f"{path}.duration_steps: an offline phase takes no environment steps; give it duration_updates")
+        if kind == "eval_only" and not any(key in known for key in ("duration_cycles", "until")):
+            known["duration_cycles"] = 1
+        if "until" in known:
+            known["until"] = _parse_until(known["until"], f"{path}.until", problems)
+        return PhaseSpec(**{"name": "?", **known})
+
+    def _hooks(self, known: Mapping[str, Any], kind: PhaseType, path: str) -> tuple[HookSpec, ...]:
+        if "hooks" in known:
+            return _parse_hooks(known["hooks"], path, self.problems)
+        if kind == "eval_only":
+            return (HookSpec("evaluate"),)
+        own = _parse_hooks(self.hooks, path, self.problems)
+        return own if kind == "online" else tuple(hook for hook in own if hook.name != "collect")
 
 
 def _parse_hooks(entries: Any, path: str, problems: list[str]) -> tuple[HookSpec, ...]:
@@ -210,8 +291,8 @@ def _parse_hook(entry: Any, path: str, problems: list[str]) -> HookSpec | None:
     if "ratio" in options:
         ratio = options["ratio"]
         try:
-            options["ratio"] = Fraction(str(ratio))
-        except (ValueError, ZeroDivisionError):
+            options["ratio"] = Fraction(_RATIO.fullmatch(str(ratio))[0])  # type: ignore[index] # None is the TypeError below
+        except (TypeError, ValueError, ZeroDivisionError):
             problems.append(f"{path}.ratio={ratio}: must be a number such as 0.5 or 1/3")
             return None
         if options["ratio"] <= 0 or {"count", "every"} & set(options):
@@ -231,13 +312,14 @@ def _parse_until(entry: Any, path: str, problems: list[str]) -> Until | None:
     metric, bound = entry["metric"], entry[bounds[0]]
     if not isinstance(metric, str):
         problems.append(f"{path}.metric={metric}: must be text")
-    if isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(bound):
+    if isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(as_float(bound)):
         problems.append(f"{path}.{bounds[0]}={bound}: must be a number")
-    return Until(**entry)
+        return None
+    return Until(metric, **{bounds[0]: float(bound)})
 
 
 def _whole(value: Any) -> int | None:
-    """Return a whole number of at least 1 (1e4 is one), or None if it isn't."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1:
+    """Return a whole number from 1 to 64 bits (1e4 is one), or None if it isn't."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < 2**63:
         return None
     return int(value) if isinstance(value, int) or value.is_integer() else None

@@ -28,6 +28,9 @@ class Callback:
     Called at cycle boundaries only. State of your own goes through `state_dict` and `load_state_dict`.
     """
 
+    def bind(self, config: Any, environment: Any) -> None:
+        """See the run's settings and its environment before it begins; raise UserError if that can't work."""
+
     def on_start(self, progress: Progress) -> None:
         """Training begins, or goes on after a resume."""
 

@@ -121,6 +121,13 @@ class Orchestrator:
         self._extra_callbacks = (*self._extra_callbacks, callback)
         self._watches_cycles = self._watches_cycles or type(callback).on_cycle is not Callback.on_cycle
 
+    def begin(self) -> None:
+        """Begin the first episodes of a run; what its buffers can't hold is an error here."""
+        assert self.collector is not None
+        observation = self.collector.start(self.workflow.initial_state)
+        for buffer in self.buffers.values():
+            buffer.begin(observation)
+
     # ---- the loop -----------------------------------------------------------------------------------------------------------
 
     def run(self) -> str:
@@ -194,16 +201,19 @@ class Orchestrator:
             if self._interrupted or any(self._is_due(event) for event in ("log", "evaluate", "save")):
                 check_finite(self.workflow, self.counters, self.collector, self.buffers.values())
             return alive
-        except BaseException as raised:
-            error = raised
-            self.stop_reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        except BaseException as error:
             if isinstance(error, EnvironmentFailureError):
                 # Buffer, streams and environment stand at different moments now: only the weights are worth a try.
                 with suppress(EtudeError, OSError):
                     self.save(policy_only=True)
-            self._tell(lambda callback: callback.on_exception(self._progress(), error))
-            self._end()
+            self._fail(error)
             raise
+
+    def _fail(self, error: BaseException) -> None:
+        """Say to the callbacks why the run ends here."""
+        self.stop_reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        self._tell(lambda callback: callback.on_exception(self._progress(), error))
+        self._end()
 
     def _run_cycle(self) -> bool:
         """Run hooks to the end of a cycle; False once nothing is left to run."""
@@ -245,18 +255,23 @@ class Orchestrator:
         if self._watches_cycles:
             self._tell(lambda callback: callback.on_cycle(self._progress()), may_stop=True)
         # At the end too, before the row: the last step has one row and one save, with its evaluation in both.
-        if self._is_due("evaluate") or (self.scheduler.is_finished and self._last_evaluation_at != self._position()):
+        if self._is_due("evaluate") or (self.scheduler.is_finished and self._is_unmeasured()):
             self._evaluate()
         return self._log() if self._evaluation or self._is_due("log") else None
 
     def _final_row(self) -> Row | None:
-        if self.evaluator is not None and self._last_evaluation_at != self._position():
+        if self._is_unmeasured():
             self._evaluate()
         idle = self._logged_at is None and self._marks[-1][0] == self.counters.env_steps  # a sitting with nothing left to do
         if idle or self._logged_at == self._position():
             self._evaluation = {}  # stopped at a row: a step has one row, and the summary and the checkpoint have the rest
             return None
         return self._log()
+
+    def _is_unmeasured(self) -> bool:
+        """Whether the end of the run calls for an evaluation: not where only phases evaluate, or nothing does."""
+        by_itself = self._by_steps["evaluate"].every or self._by_updates["evaluate"].every
+        return bool(by_itself) and self._last_evaluation_at != self._position()
 
     def _evaluate(self) -> None:
         self._done("evaluate")
@@ -286,7 +301,12 @@ class Orchestrator:
             if self._sink is not None:
                 with global_generators_kept():
                     self._sink.write([row])
-        self.scheduler.note_row(row)
+        try:
+            self.scheduler.note_row(row)
+        except EtudeError as error:  # a phase that can't end as it was asked to; the run can go on with other phases
+            self.save()
+            self._fail(error)
+            raise
         self._tell(lambda callback: callback.on_row(self._progress(), row), may_stop=True)
         return row
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from etude.config.phases import HookSpec, PhaseSpec
-from etude.errors import EtudeError
+from etude.config.phases import LIKELY_METRICS, HookSpec, PhaseSpec
+from etude.errors import EtudeError, UserError, did_you_mean
+from etude.orchestration.state_kinds import check_kinds
 from etude.workflows.base import HookResult, Phase
+
+ROWS_TO_WAIT = 3
+"""Rows with metrics of the same kind after which one that a phase waits for and nobody has logged is a mistake."""
+ROWS_OF_ANOTHER_KIND = 20
+"""The same for a kind of metrics that is an algorithm's own, and may come late."""
+_KINDS = ("train", "eval", "collect", "hp", "time", "system")
 
 
 class Action(NamedTuple):
@@ -37,6 +44,10 @@ class PhaseScheduler:
         self.total_cycles = 0
         """Cycles completed in the whole run."""
         self._granted: dict[int, int] = {}  # units given to each ratio hook of this phase, done or forgiven
+        self._missed_rows = 0  # of this phase, without the metric it waits for
+        self._metric_seen = False
+        self._cut: dict[str, Any] | None = None  # where the budget ended, if it ended amid a phase
+        self._worked_since = False  # in phases after that one
         self._enter_phase(0)
 
     # ---- where it stands ------------------------------------------------------------------------------------------------
@@ -45,6 +56,11 @@ class PhaseScheduler:
     def is_finished(self) -> bool:
         """Whether the last phase is over."""
         return self._index >= len(self.phases)
+
+    @property
+    def ended_by_budget(self) -> bool:
+        """Whether a larger budget would let it go on."""
+        return self._cut is not None or (self.is_finished and not self.phases[-1].is_bounded)
 
     @property
     def current_phase(self) -> PhaseSpec:
@@ -82,10 +98,7 @@ class PhaseScheduler:
                 count = min(count, self._room())
                 if count == 0 and self._budget_left() == 0:
                     # The budget ran out between two collects: this phase is over, and where it stands is kept.
-                    if self._index == len(self.phases) - 1:
-                        self._index = len(self.phases)
-                    else:
-                        self._enter_phase(self._index + 1)
+                    self._leave_unfinished()
                     continue
             if count == 0:
                 self._finish_hook()
@@ -101,6 +114,7 @@ class PhaseScheduler:
         self._decisions += result.decisions
         self._updates += result.updates
         self._worked = self._worked or not result.is_empty or spec.name == "evaluate"
+        self._worked_since = self._cut is not None and (self._worked_since or not result.is_empty)
         if spec.ratio is not None:
             self._granted[self._hook] = self._granted.get(self._hook, 0) + action.units
         self._units += action.units
@@ -114,10 +128,26 @@ class PhaseScheduler:
     def note_row(self, row: dict[str, float]) -> None:
         """Take in a logged row, for a phase that ends when a metric passes a bound."""
         until = self.current_phase.until
-        if until is not None and until.metric in row and until.met(row[until.metric]):
+        if until is None or self.is_finished:
+            return
+        self._look_for(until.metric, row)
+        if until.metric in row and until.met(row[until.metric]):
             self._until_met = True
-            if self._hook == 0 and self._units == 0 and not self.is_finished:
+            if self._hook == 0 and self._units == 0:
                 self._enter_phase(self._index + 1)
+
+    def _look_for(self, metric: str, row: dict[str, float]) -> None:
+        """Raise UserError where a metric is missing from row after row: a typo in its name would take the whole budget."""
+        if metric in row or metric in LIKELY_METRICS:  # those come with the first episode or evaluation, however late
+            self._metric_seen = True
+        if self._metric_seen:
+            return
+        kind = metric.partition("/")[0]
+        self._missed_rows += kind not in _KINDS or any(name.startswith(f"{kind}/") for name in row)
+        if self._missed_rows >= (ROWS_TO_WAIT if kind in _KINDS else ROWS_OF_ANOTHER_KIND):
+            alike = [name for name in row if name.startswith(f"{kind}/")] or [name for name in row if "/" in name]
+            near = did_you_mean(metric, row) or f" (there are: {', '.join(alike)})"
+            raise UserError(f"phase '{self.current_phase.name}' waits for until.metric={metric}, which is not logged{near}")
 
     # ---- inside -----------------------------------------------------------------------------------------------------------
 
@@ -174,17 +204,26 @@ class PhaseScheduler:
         self._worked = False
         if self._phase_is_over():
             self._enter_phase(self._index + 1)
+        elif self._budget_left() == 0 and any(hook.name == "collect" for hook in self.current_phase.hooks):
+            self._leave_unfinished()
 
     def _phase_is_over(self) -> bool:
         phase = self.current_phase
-        collects = any(hook.name == "collect" for hook in phase.hooks)
         return (
             self._until_met
             or self._phase_steps_left() == 0
             or self._updates_left() == 0
             or (phase.duration_cycles is not None and self._cycles >= phase.duration_cycles)
-            or (collects and self._budget_left() == 0)
         )
+
+    def _leave_unfinished(self) -> None:
+        """Go on to the next phase because the budget is spent, and note where this one stands for a larger one."""
+        if self._cut is None:
+            self._cut = self._place()
+        if self._index == len(self.phases) - 1:
+            self._index = len(self.phases)
+        else:
+            self._enter_phase(self._index + 1)
 
     def _enter_phase(self, index: int) -> None:
         self._index = index
@@ -193,6 +232,7 @@ class PhaseScheduler:
         self._worked = self._until_met = False
         self._granted = {}
         self._cycle_began = self._env_steps
+        self._missed_rows, self._metric_seen = 0, False
 
     def _progress(self, spec: PhaseSpec) -> float:
         pairs = (
@@ -232,17 +272,38 @@ class PhaseScheduler:
     )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where it stands."""
-        state = {name.lstrip("_"): getattr(self, name) for name in self._SCALARS}
-        return {**state, "granted": dict(self._granted), "phases": len(self.phases)}
+        """Return where it stands, and where the budget ended if that was amid a phase."""
+        cut = {} if self._cut is None else {"cut": self._cut}
+        return {**self._place(), "phases": len(self.phases), "worked_since": self._worked_since, **cut}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; a budget that was raised since lets the last phase go on too."""
-        if "cycle_began" not in state:  # saved by an earlier version
-            collected = state["units"] * self._steps_per_count if state["hook"] == 0 else 0
-            state = {**state, "cycle_began": state["env_steps"] - collected}
-        for name in self._SCALARS:
-            setattr(self, name, state[name.lstrip("_")])
-        self._granted = {int(hook): granted for hook, granted in state["granted"].items()}
-        if self.is_finished and self._budget_left() > 0 and not self.phases[-1].is_bounded:
+        """Go on from there; with a budget that was raised since, from where the old one ended, as if it had not."""
+        self._stand_at(state)
+        self._cut, self._worked_since = state.get("cut"), state.get("worked_since", False)
+        if self._budget_left() == 0:
+            return
+        if self._cut is not None:
+            check_kinds(self._cut, self._place(), "shared.scheduler.cut")
+            if self._worked_since:
+                name = self.phases[self._cut["index"]].name
+                raise UserError(
+                    f"the budget ended amid phase '{name}', and phases after it have learnt since: that can't be undone here; "
+                    "go on from a checkpoint before that (--checkpoint), or begin a run with the larger budget"
+                )
+            self._stand_at(self._cut)
+            self._cut = None
+        elif self.is_finished and "worked_since" not in state and not self.phases[-1].is_bounded:  # saved by an earlier Etude
             self._index = len(self.phases) - 1
+
+    def _place(self) -> dict[str, Any]:
+        place = {name.lstrip("_"): getattr(self, name) for name in self._SCALARS}
+        return {**place, "granted": dict(self._granted), "missed_rows": self._missed_rows, "metric_seen": self._metric_seen}
+
+    def _stand_at(self, place: dict[str, Any]) -> None:
+        if "cycle_began" not in place:  # saved by an earlier version
+            collected = place["units"] * self._steps_per_count if place["hook"] == 0 else 0
+            place = {**place, "cycle_began": place["env_steps"] - collected}
+        for name in self._SCALARS:
+            setattr(self, name, place[name.lstrip("_")])
+        self._granted = {int(hook): granted for hook, granted in place["granted"].items()}
+        self._missed_rows, self._metric_seen = place.get("missed_rows", 0), place.get("metric_seen", False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import gymnasium
 import torch
 from torch import nn
 
+from etude.buffers.base import Buffer
 from etude.components.critics import Ensemble
 from etude.components.networks.build import build_network
 from etude.components.networks.groups import group_of, reads_group
@@ -18,7 +19,7 @@ from etude.components.networks.memory import has_memory
 from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_recorded
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
-from etude.config.phases import PhaseSpec, parse_phases, phase_problems
+from etude.config.phases import PhaseSpec, default_hooks, parse_phases, phase_problems
 from etude.config.registry import algorithms, buffers, callbacks, networks
 from etude.config.schema import Config
 from etude.config.validate import Part
@@ -47,8 +48,12 @@ def resolve(config: Config) -> Config:
     """Fill in every setting that was left to the machine or to the budget, so that a resume decides nothing anew."""
     training = config.training
     if training.iterations is not None:
-        per_iteration = getattr(config.algorithm, "rollout_steps", 1) * config.environment.num_envs
-        training = replace(training, total_steps=training.iterations * per_iteration)
+        total = training.iterations * steps_per_iteration(config)
+        if total >= 2**63:
+            raise ConfigError(
+                f"training.iterations={training.iterations}: is too large: {total:,} steps don't fit into 64 bits"
+            )
+        training = replace(training, total_steps=total)
         config = replace(config, training=training)
     total = training.total_steps
     event, row = max(1, total // EVENTS_PER_RUN), max(1, total // ROWS_PER_RUN)
@@ -87,6 +92,23 @@ def _evaluation_copies(config: Config) -> int:
     # Emulators that take a process each are not for evaluating many episodes side by side.
     usual = 1 if family_of(config.environment.id).one_per_process else min(config.evaluation.episodes, MAX_ENVS)
     return config.evaluation.num_envs or usual
+
+
+def steps_per_iteration(config: Config) -> int:
+    """Return the environment steps of one pass of collecting and learning."""
+    phases = [[hook for hook in phase.hooks if hook.name == "collect"] for phase in _phases(config, _workflow_class(config))]
+    counts = {sum(hook.count for hook in collecting) for collecting in phases if collecting}
+    if len(counts) != 1 or any(hook.every != 1 or hook.ratio is not None for collecting in phases for hook in collecting):
+        raise ConfigError(
+            f"training.iterations={config.training.iterations}: not every pass of these phases collects the same; "
+            "set training.total_steps instead"
+        )
+    # Which alone knows how often it repeats an action.
+    environment = make_environment(replace(config.environment, workers=0), num_envs=1)
+    try:
+        return counts.pop() * config.environment.num_envs * environment.action_repeat
+    finally:
+        environment.close()
 
 
 def execution_mode(config: Config) -> Mode:
@@ -129,7 +151,8 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
     environment = environment or make_environment(config.environment, training=True, device=device, capture=captures)
     streams = RandomStreams(experiment.seed, device)
     collector = Collector(environment, streams, device)
-    stores = {name: buffers.resolve(o.type).build(o, config, name) for name, o in config.buffers.items()}
+    stores = {name: _build_buffer(options, config, name) for name, options in config.buffers.items()}
+    _check_buffers(stores, phases, workflow_class, config)
     for store in stores.values():
         store.bind(environment)
     workflow = build_workflow(
@@ -151,7 +174,7 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
         buffers=stores,
         streams=streams,
         cadences=_cadences(config),
-        evaluator=_evaluator(config, device),
+        evaluator=_evaluator(config, device, phases),
         callbacks=_callbacks(config, environment),
         monitor=_monitor(config),
     )
@@ -243,7 +266,7 @@ def _workflow_class(config: Config) -> type[Workflow]:
 
 def _phases(config: Config, workflow: type[Workflow]) -> tuple[PhaseSpec, ...]:
     """The user's phases, or the algorithm's own."""
-    phases = parse_phases(config.training.phases or workflow.default_phases(config))
+    phases = parse_phases(config.training.phases or workflow.default_phases(config), hooks=default_hooks(workflow, config))
     problems = list(dict.fromkeys(phase_problems(phases, workflow, config.buffers)))
     if problems:
         raise ConfigError(*problems)
@@ -263,9 +286,10 @@ def _cadences(config: Config) -> Cadences:
     )
 
 
-def _evaluator(config: Config, device: torch.device) -> Evaluator | None:
+def _evaluator(config: Config, device: torch.device, phases: Sequence[PhaseSpec]) -> Evaluator | None:
     evaluation = config.evaluation
-    if evaluation.every_steps == 0 and not evaluation.every_updates:
+    is_asked_for = any(hook.name == "evaluate" for phase in phases for hook in phase.hooks)
+    if evaluation.every_steps == 0 and not evaluation.every_updates and not is_asked_for:
         return None
     return Evaluator(
         lambda num_envs: make_environment(config.environment, num_envs=num_envs),
@@ -287,7 +311,9 @@ def _monitor(config: Config) -> Monitor:
 
 
 def _callbacks(config: Config, environment: VectorEnvironment) -> list[Callback]:
-    built = [_build_callback(part) for part in config.training.callbacks]
+    built = [_build_callback(part, index) for index, part in enumerate(config.training.callbacks)]
+    for callback in built:
+        callback.bind(config, environment)
     if config.training.early_stop == "off":
         return built
     candidates = (
@@ -308,7 +334,35 @@ def _callbacks(config: Config, environment: VectorEnvironment) -> list[Callback]
     return [*built, EarlyStop("collect/return_mean", threshold, min_episodes=100)]
 
 
-def _build_callback(part: Any) -> Callback:
-    if isinstance(part, Part):
-        return callbacks.resolve(part.type)(**part.options)
-    return callbacks.resolve(part.type)(part)
+def _build_callback(part: Any, index: int) -> Callback:
+    where, cls = f"training.callbacks[{index}] ({part.type})", callbacks.resolve(part.type)
+    if not isinstance(cls, type) or not issubclass(cls, Callback):
+        raise UserError(f"{where}: is no callback: it must be derived from {Callback.__module__}.{Callback.__qualname__}")
+    if not isinstance(part, Part):
+        return cls(part)  # type: ignore[call-arg] # a class with a Config takes it
+    try:
+        return cls(**part.options)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{where}: does not work with {part.options or 'no options'}: {error}") from error
+
+
+def _build_buffer(options: Any, config: Config, name: str) -> Buffer:
+    where, cls = f"buffers.{name}", buffers.resolve(options.type)
+    if not isinstance(cls, type) or not issubclass(cls, Buffer):
+        raise UserError(f"{where}.type={options.type}: is no buffer: it must be derived from {Buffer.__module__}.Buffer")
+    if getattr(options, "device", "auto") != "auto":
+        pick_device(options.device, where=f"{where}.device")
+    return cls.build(options, config, name)
+
+
+def _check_buffers(stores: Mapping[str, Buffer], phases: Sequence[PhaseSpec], workflow: type[Workflow], config: Config) -> None:
+    """Refuse buffers that the workflow can't learn from, where it is going to."""
+    for phase in phases:
+        learns = any(hook.name not in ("collect", "evaluate") for hook in phase.hooks)
+        name = phase.buffer or next(iter(stores), None)
+        if learns and name is not None and not isinstance(stores[name], workflow.learns_from):
+            kinds = [known for known in buffers.builtin_names() if issubclass(buffers.resolve(known), workflow.learns_from)]
+            raise UserError(
+                f"buffers.{name}.type={config.buffers[name].type}: {config.algorithm.name} can't learn from it; "
+                f"use {' or '.join(kinds) or 'its own'}"
+            )

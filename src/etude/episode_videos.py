@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import gymnasium
 
 from etude.config.constraints import PositiveFloat, PositiveInt
-from etude.environments.rendering import DEFAULT_FPS, make_current
+from etude.environments.rendering import DEFAULT_FPS, draw
 from etude.environments.wrappers.options import WrapperConfig
 from etude.errors import EtudeError
 from etude.telemetry.video import VideoWriter, find_ffmpeg
@@ -94,8 +94,7 @@ class RecordEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _add_frame(self) -> None:
         assert self._video is not None
-        make_current(self.env)
-        self._video.add(self.env.render())
+        self._video.add(draw(self.env))
         if self._video.frames == self._config.length:
             self._finish()
 

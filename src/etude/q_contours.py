@@ -52,17 +52,8 @@ class QContours(Callback):
         _figure_class()  # what is missing is said before the run begins
         self._options = options
 
-    def on_start(self, progress: Progress) -> None:
+    def bind(self, config: Config, environment: Any) -> None:
         """Say at once if there will be nothing to draw."""
-        from etude import session
-        from etude.environments.make import make_environment
-        from etude.runs.run import Run
-
-        if progress.run_dir is None:
-            return
-        config = session.load_config(Run(progress.run_dir), trusted=True)  # the run that is training: its code is running
-        environment = make_environment(config.environment, num_envs=1)
-        environment.close()
         _check(config, environment, self._options.observations)
 
     def on_checkpoint(self, progress: Progress, path: Path) -> None:

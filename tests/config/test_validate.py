@@ -45,7 +45,7 @@ from tests.config.conftest import Complaints, Write
         ("algorithm.gamma=nan", "algorithm.gamma=nan: must be a finite number"),
         ("training.return_threshold=inf", "training.return_threshold=inf: must be a finite number"),
         ("algorithm.gamma=null", "algorithm.gamma=None: must be a number"),
-        ("environment.num_envs=0", "environment.num_envs=0: must be at least 1"),
+        ("environment.num_envs=0", "environment.num_envs=0: must be at least 1 and at most 1,000,000"),
         ("environment.num_envs=2.5", "environment.num_envs=2.5: must be a whole number"),
         ("environment.num_envs='8'", "environment.num_envs=8: must be a whole number"),
         ("experiment.seed=-1", "experiment.seed=-1: must be at least 0"),
@@ -101,13 +101,13 @@ def test_a_problem_in_a_file_is_shown_at_its_line(complaints: Complaints, write:
         """,
     )
     assert complaints(file=file) == [
-        "bad.yaml:4: environment.num_envs=0: must be at least 1",
+        "bad.yaml:4: environment.num_envs=0: must be at least 1 and at most 1,000,000",
         "bad.yaml:8: algorithm.clip_range=-1: must be above 0",
         "bad.yaml:7: algorithm.learning_rat: unknown key; did you mean 'learning_rate'?",
         "bad.yaml:11: network.actor.hidden_dims[1]=x: must be a whole number",
     ]
     lines = complaints(file=file, words=["environment.num_envs=-1"])
-    assert lines[0] == "environment.num_envs=-1: must be at least 1"  # the word's fault, not the file's
+    assert lines[0] == "environment.num_envs=-1: must be at least 1 and at most 1,000,000"  # the word's fault, not the file's
 
 
 def test_checks_of_several_settings_are_shown_at_their_line_too(complaints: Complaints, write: Write) -> None:
@@ -124,7 +124,7 @@ def test_checks_of_several_settings_are_shown_at_their_line_too(complaints: Comp
 def test_a_problem_in_a_variant_or_a_base_is_shown_where_it_is_written(complaints: Complaints, write: Write) -> None:
     file = write("v.yaml", "_base: &base\n  gamma: 2\nppo:\n  <<: *base\n  n_envs: 0")
     assert complaints("CartPole-v1:ppo", file=file) == [
-        "v.yaml:5: environment.num_envs=0: must be at least 1",
+        "v.yaml:5: environment.num_envs=0: must be at least 1 and at most 1,000,000",
         "v.yaml:2: algorithm.gamma=2: must be at least 0 and at most 1",
     ]
 
@@ -170,10 +170,10 @@ def test_a_bare_off_means_off(write: Write) -> None:
 
 
 def test_users_may_add_buffers() -> None:
-    word = "buffers.second={type: rollout, steps: 5}"
+    word = "buffers.second={type: rollout, steps: 32}"
     phases = "training.phases=[{name: a, buffer: second}]"
     config = compose("CartPole-v1:ppo", words=[word, phases]).config
-    assert config.buffers["second"].steps == 5
+    assert config.buffers["second"].steps == 32
 
 
 def test_a_stored_config_is_judged_by_the_same_judge() -> None:

@@ -38,6 +38,9 @@ class Buffer(ABC):
     def bind(self, environment: Any) -> None:  # noqa: B027 # most need to know nothing
         """See the environment whose steps it will hold, before there are any; raise UserError if that can't work."""
 
+    def begin(self, observation: Any) -> None:  # noqa: B027 # most need to know nothing
+        """See the first observation (N, ...) of the run before it is written; raise UserError if that can't work."""
+
     def notes(self) -> list[str]:
         """Return what a user would want to know before the run begins, a line each."""
         return []
@@ -140,6 +143,12 @@ def bytes_of_space(space: gymnasium.Space[Any]) -> int:
     # Doubles become singles on their way in.
     width = min(4, space.dtype.itemsize) if isinstance(space, spaces.Box) and space.dtype.kind == "f" else None
     return math.prod(space.shape or ()) * (width or getattr(space.dtype, "itemsize", 8))
+
+
+def bytes_of_step(observation: gymnasium.Space[Any], action: gymnasium.Space[Any], *, frames: int = 1) -> int:
+    """Return about how much memory a transition takes; of stacks of `frames` one frame is kept."""
+    # Both ends of a transition, the action, the reward and three flags; what an algorithm adds is small.
+    return 2 * bytes_of_space(observation) // frames + bytes_of_space(action) + 4 + 3
 
 
 def in_bytes(count: float) -> str:

@@ -8,9 +8,10 @@ An episode's first rows have no such past; each row knows how many of its episod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import gymnasium
 import torch
 from torch import Tensor
 
@@ -59,14 +60,21 @@ class FrameStacks:
         """How many of the rows held have lost a part of their stack."""
         return min(self._count - 1, max(0, self._ring.held - 1)) if self._ring.begin else 0
 
-    def _newest(self, stack: Any) -> Tensor:
+    def check(self, space: gymnasium.Space[Any]) -> None:
+        """Raise UserError if observations of a space are no stacks of so many frames."""
+        self._check_shape(None if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple) else space.shape or ())
+
+    def _check_shape(self, shape: Sequence[int] | None) -> None:
         problem = None
-        if not isinstance(stack, Tensor):
+        if shape is None:
             problem = "observations of several parts are not supported"
-        elif stack.ndim < 2 or stack.shape[1] % self._count:
-            problem = f"observations of shape {tuple(stack.shape[1:])} are no {self._count} frames along their first dimension"
+        elif not shape or shape[0] % self._count:
+            problem = f"observations of shape {tuple(shape)} are no {self._count} frames along their first dimension"
         if problem:
             raise UserError(f"buffers.{self._name}.frame_stack={self._count}: {problem}; set it to null")
+
+    def _newest(self, stack: Any) -> Tensor:
+        self._check_shape(stack.shape[1:] if isinstance(stack, Tensor) else None)
         return stack[:, stack.shape[1] - stack.shape[1] // self._count :]
 
     def _age(self, is_first: Tensor) -> Tensor:

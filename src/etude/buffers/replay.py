@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 import torch
 from torch import Generator, Tensor
 
-from etude.buffers.base import Batch, Buffer, bytes_of_space, bytes_per_transition, in_bytes, say
+from etude.buffers.base import Batch, Buffer, bytes_of_step, bytes_per_transition, in_bytes, say
 from etude.buffers.columns import leaves, map_columns, take
 from etude.buffers.frame_stacks import FrameStacks
 from etude.buffers.free_memory import free_memory
@@ -176,10 +176,16 @@ class ReplayBuffer(Buffer):
     def bind(self, environment: Any) -> None:
         """Look how much memory the task's transitions will take, so that what does not fit is known before the run begins."""
         observation, action = environment.single_observation_space, environment.single_action_space
-        # Both ends of a transition, the action, the reward and three flags; what an algorithm adds is small.
-        self._expected_bytes = 2 * bytes_of_space(observation) // self._frames_of_stack + bytes_of_space(action) + 4 + 3
+        if self._stacks is not None:
+            self._stacks.check(observation)
+        self._expected_bytes = bytes_of_step(observation, action, frames=self._frames_of_stack)
         note = self._fit(self._expected_bytes, environment.num_envs)
         self._notes = [note] if note else []
+
+    def begin(self, observation: Any) -> None:
+        """See how episodes begin, where stacks are put together from that."""
+        if self._stacks is not None:
+            self._stacks.note_start({"observation": observation})
 
     def notes(self) -> list[str]:
         """Return how much memory it will take, and whether that made it smaller than asked."""

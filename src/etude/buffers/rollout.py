@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from etude.buffers.base import Batch, Buffer, allocate
+from etude.buffers.base import Batch, Buffer, allocate, bytes_of_step, in_bytes
 from etude.buffers.columns import copy_columns, leaves, leaves_like, map_columns, take
+from etude.buffers.free_memory import free_memory
 from etude.config.constraints import PositiveInt
 from etude.config.schema import Config
 from etude.errors import EtudeError, UserError
@@ -48,6 +49,17 @@ class RolloutBuffer(Buffer):
         if steps is None:
             raise UserError(f"buffers.{name}.steps: how long is a rollout? {config.algorithm.name} does not say")
         return cls(steps, name, config.experiment.device)
+
+    def bind(self, environment: Any) -> None:
+        """Refuse a rollout that can't fit into memory before the run begins."""
+        each = bytes_of_step(environment.single_observation_space, environment.single_action_space)
+        needed, free = each * self.steps * environment.num_envs, free_memory(self.device)
+        if free is not None and needed > free:
+            raise UserError(
+                f"buffers.{self.name}: {self.steps:,} steps of {environment.num_envs:,} environments are about "
+                f"{in_bytes(needed)}, and {in_bytes(free)} are free on {self.device}; lower algorithm.rollout_steps or "
+                "environment.num_envs"
+            )
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Copy one vector step (N, ...) in."""

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from etude.config.registry import optimizers
 from etude.config.validate import Part
+from etude.errors import UserError
 
 
 def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter], Tensor]]) -> Optimizer:
@@ -21,6 +22,7 @@ def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter
     """
     cls = optimizers.resolve(part.type)
     options = dict(part.options)
+    _try(cls, options, part.type)
     accepted = inspect.signature(cls).parameters
     if "fused" in accepted and "fused" not in options:
         options["fused"] = True
@@ -32,6 +34,21 @@ def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter
     # Optimisers from elsewhere may not take tensor rates; theirs are written before every step instead.
     settings = [{"params": list(p), "lr": float(lr), "rate": lr, "name": name} for name, (p, lr) in groups.items()]
     return cls(settings, **options)
+
+
+def _try(cls: Any, options: Mapping[str, Any], name: str) -> None:
+    """Take a step with a few weights that are nobody's: what an optimiser can't do is said before the run begins."""
+    if not isinstance(cls, type) or not issubclass(cls, Optimizer):
+        raise UserError(f"algorithm.optimizer.type={name}: is no optimiser of torch's kind")
+    weights = nn.Parameter(torch.zeros(2, 2))
+    weights.grad = torch.ones(2, 2)
+    try:
+        cls([{"params": [weights], "lr": 1e-3}], **options).step()
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise UserError(
+            f"algorithm.optimizer: {name} with {dict(options) or 'no options'} can't be used: {type(error).__name__}: {said}"
+        ) from error
 
 
 def clipped_step(

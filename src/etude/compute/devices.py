@@ -11,7 +11,7 @@ import torch
 from etude.errors import UserError
 
 
-def pick_device(wanted: str) -> torch.device:
+def pick_device(wanted: str, *, where: str = "experiment.device") -> torch.device:
     """Return the device that `wanted` names; auto takes cuda, then mps, then cpu.
 
     Of a list, such as cuda:0,cuda:2, each process of a machine takes the one at its LOCAL_RANK.
@@ -19,10 +19,8 @@ def pick_device(wanted: str) -> torch.device:
     if "," in wanted:
         listed, rank = [name.strip() for name in wanted.split(",")], int(os.environ.get("LOCAL_RANK", "0"))
         if rank >= len(listed):
-            raise UserError(
-                f"experiment.device={wanted}: names {len(listed)} devices, and this is process {rank} of the machine"
-            )
-        return pick_device(listed[rank])
+            raise UserError(f"{where}={wanted}: names {len(listed)} devices, and this is process {rank} of the machine")
+        return pick_device(listed[rank], where=where)
     if wanted == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -32,13 +30,11 @@ def pick_device(wanted: str) -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda", "mps"):
-        raise UserError(f"experiment.device={wanted}: must be auto, cpu, cuda, cuda:N or mps")
+        raise UserError(f"{where}={wanted}: must be auto, cpu, cuda, cuda:N or mps")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(
-            f"experiment.device={wanted}: this machine has {torch.cuda.device_count()} CUDA devices; use cpu or auto"
-        )
+        raise UserError(f"{where}={wanted}: this machine has {torch.cuda.device_count()} CUDA devices; use cpu or auto")
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UserError(f"experiment.device={wanted}: there is no such device here; use cpu or auto")
+        raise UserError(f"{where}={wanted}: there is no such device here; use cpu or auto")
     return device
 
 
@@ -57,7 +53,8 @@ def set_up(
         torch.cuda.set_per_process_memory_fraction(memory_fraction, device)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(deterministic)
+    if deterministic != torch.are_deterministic_algorithms_enabled():  # asking for it imports the compiler: two seconds
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def out_of_memory(error: torch.OutOfMemoryError) -> str:

@@ -30,7 +30,7 @@ class Bounds:
 
     def __str__(self) -> str:
         low = None if self.low is None else f"{'above' if self.low_open else 'at least'} {self.low:g}"
-        high = None if self.high is None else f"at most {self.high:g}"
+        high = None if self.high is None else f"at most {self.high:g}" if self.high < 1e6 else f"at most {self.high:,.0f}"
         return " and ".join(part for part in (low, high) if part)
 
 

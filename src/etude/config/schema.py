@@ -68,7 +68,7 @@ class EnvironmentConfig:
     id: str = ""
     """An id, such as CartPole-v1, dmc/cheetah-run or ALE/Pong-v5 (`etude envs` lists them); `module:Name-v0` imports the
     module first."""
-    num_envs: PositiveInt = 8
+    num_envs: Annotated[int, Bounds(low=1, high=1_000_000)] = 8
     """Copies stepped together. More copies give steadier gradients and fewer updates for the same steps."""
     backend: Literal["auto", "gymnasium", "native", "envpool"] = "auto"
     """native: many copies in one call, for the tasks that have it; gymnasium: its own classes; auto: native where it exists;

@@ -137,6 +137,15 @@ def make_current(copy: gymnasium.Env[Any, Any]) -> None:
         viewer.make_context_current()
 
 
+def draw(copy: gymnasium.Env[Any, Any]) -> Any:
+    """Return what a copy draws of itself; a UserError where it draws nothing."""
+    make_current(copy)
+    try:
+        return copy.render()
+    except NotImplementedError:
+        raise UserError("this task draws no pictures of itself; leave the wrapper out") from None
+
+
 def _prepare(copy: gymnasium.Env[Any, Any], name: str, show: Show, fps: float | None) -> None:
     modes = copy.metadata.get("render_modes") or []
     if show == "pictures" and "rgb_array" not in modes:

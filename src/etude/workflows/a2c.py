@@ -70,6 +70,7 @@ class A2CConfig:
 class A2C(Workflow):
     """Policy gradient with a learned value function, one step a rollout."""
 
+    learns_from = RolloutBuffer
     Config = A2CConfig
     actor: nn.Module
     critic: nn.Module

@@ -143,6 +143,8 @@ class Workflow(ABC):
 
     explore_arrays: Explore | None = None
     """What `act` does while exploring, in NumPy, where an algorithm can say so."""
+    learns_from: ClassVar[type] = object
+    """The buffers that its updates can read, as their common class; the default takes any."""
     supports_heads: ClassVar[bool] = False
     """Whether one of its networks may be a head on another's features."""
     supports_memory: ClassVar[bool] = False

@@ -46,12 +46,13 @@ class Collector:
         """What the actor carries into its next step."""
         return self._state
 
-    def start(self, initial_state: Callable[[int], State]) -> None:
-        """Begin the first episodes."""
+    def start(self, initial_state: Callable[[int], State]) -> Observation:
+        """Begin the first episodes, and return how."""
         count, self._carried = self.environment.num_envs, None
         self._observation, _ = self.environment.reset(self._seeds("env"))
         self._is_first = torch.ones(count, dtype=torch.bool, device=self.environment.device)
         self._state = initial_state(count)
+        return self._observation
 
     def collect(self, act: Callable[..., ActResult], buffer: Buffer, count: int, explore: Explore | None = None) -> int:
         """Take up to `count` vector steps, fewer if the buffer is full, and return the decisions made.

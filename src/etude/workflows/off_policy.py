@@ -80,6 +80,11 @@ class OffPolicyConfig:
             )
         if config.environment.normalize_rewards:
             yield f"environment.normalize_rewards: not with {self.name}, which replays old rewards; use algorithm.reward_scale"
+        read = getattr(algorithms.resolve(self.name), "columns", ())
+        for name, options in config.buffers.items():
+            for column in getattr(options, "leave_out", ()):
+                if column in read:
+                    yield f"buffers.{name}.leave_out: '{column}' is what {self.name} learns from"
         yield from _buffer_problems(config)
 
 
@@ -105,6 +110,7 @@ def _buffer_problems(config: Config) -> Iterator[str]:
 class OffPolicy(Workflow):
     """Collect a few steps, learn from batches of all experience, repeat."""
 
+    learns_from = ReplayBuffer
     columns: tuple[str, ...] = ("observation", "sample", "reward", "discount", "final_observation")
     """What of a replayed transition the losses read."""
 

@@ -125,6 +125,13 @@ class PPOConfig:
 
     def problems(self, config: Config) -> Iterator[str]:
         """Yield what is wrong with these settings taken together."""
+        for name, buffer in config.buffers.items():
+            steps = getattr(buffer, "steps", None)
+            if steps not in (None, self.rollout_steps):
+                yield (
+                    f"buffers.{name}.steps={steps}: {self.name} learns from algorithm.rollout_steps={self.rollout_steps} at a "
+                    "time; set that, and leave this out"
+                )
         rollout = self.rollout_size(config.environment.num_envs)
         batch = self.minibatch_size(config.environment.num_envs)
         if batch == 1 and self.normalize_advantages == "batch":
@@ -142,6 +149,7 @@ class PPOConfig:
 class PPO(Workflow):
     """Clipped policy gradient with a learned value function."""
 
+    learns_from = RolloutBuffer
     Config = PPOConfig
     actor: nn.Module
     critic: nn.Module

@@ -71,6 +71,7 @@ class ReinforceConfig:
 class Reinforce(Workflow):
     """Makes the actions of good episodes likelier."""
 
+    learns_from = RolloutBuffer
     Config = ReinforceConfig
     actor: nn.Module
     needs: ClassVar = {"actor": ("forward",)}

@@ -7,11 +7,13 @@ from typing import Any
 
 import gymnasium
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from etude.components.networks.memory import has_memory
 from etude.compute.random_streams import isolated_global_generators
 from etude.config.registry import networks
 from etude.config.validate import Part
+from etude.environments.spaces import observation_specs
 from etude.errors import UserError
 
 
@@ -46,4 +48,25 @@ def build_network(
         raise UserError(f"{where}: {options.type} can't be built: {type(error).__name__}: {error}") from error
     if not isinstance(network, nn.Module):
         raise UserError(f"{where}: {options.type} is no network: it makes a {type(network).__name__}, not a torch.nn.Module")
+    if isinstance(options, Part) and not has_memory(cls):
+        _try(network, observation_space, output_size, seed, f"{where}: {options.type}")
     return network
+
+
+def _try(network: nn.Module, space: gymnasium.Space[Any], output_size: int, seed: int, where: str) -> None:
+    """Let a user's own network look at two observations: what it can't read, or gives back in a wrong size, is said at once."""
+    specs = observation_specs(space)
+    seen: Any = {name: torch.zeros((2, *spec.shape), dtype=spec.dtype) for name, spec in specs.items()}
+    seen = seen.get("", seen)
+    was_training = network.training
+    try:
+        with torch.no_grad(), isolated_global_generators(seed):
+            given = network.eval()(seen)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise UserError(f"{where} can't read an observation of {space}: {type(error).__name__}: {said}") from error
+    finally:
+        network.train(was_training)
+    if not isinstance(given, Tensor) or given.shape != (2, output_size):
+        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        raise UserError(f"{where} gives {shape} for two observations, where {(2, output_size)} is needed")

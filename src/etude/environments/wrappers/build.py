@@ -42,7 +42,7 @@ class _Wrapper:
             return self.cls(*env, self.chosen)
         except EtudeError as problem:
             raise self.named(problem) from problem
-        except (TypeError, ValueError, KeyError, AssertionError, AttributeError) as problem:
+        except (TypeError, ValueError, KeyError, AssertionError, AttributeError, gymnasium.error.Error) as problem:
             # Of our own wrappers it would be a fault, to be shown whole; of others it is most likely the options.
             if not isinstance(self.chosen, Part):
                 raise

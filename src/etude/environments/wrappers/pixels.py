@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from etude.environments.rendering import make_current
+from etude.environments.rendering import draw
 from etude.environments.spaces import leaf_spaces
 from etude.environments.wrappers.options import WrapperConfig
 from etude.errors import EtudeError, UserError
@@ -64,8 +64,7 @@ class PixelObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**(observation if isinstance(observation, dict) else {"observation": observation}), "pixels": picture}
 
     def _picture(self) -> np.ndarray:
-        make_current(self.env)
-        picture = self.env.render()
+        picture = draw(self.env)
         if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.ndim != 3:
             raise EtudeError(f"pixel_observations: the task draws a {type(picture).__name__}, not a picture of bytes")
         return picture

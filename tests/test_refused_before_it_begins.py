@@ -1,0 +1,108 @@
+"""What can't work is refused in one line before a run exists (defect 36)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from torch import Tensor, nn
+
+from etude import session
+from etude.config.compose import compose
+from etude.errors import UserError
+from etude.orchestration.callbacks import Callback
+
+HERE = "tests.test_refused_before_it_begins"
+SMALL = ("environment.num_envs=4", "algorithm.batch_size=16", "training.total_steps=256", "experiment.compile=off")
+ROLLOUT = ("algorithm.rollout_steps=8",)
+REPLAY = ("algorithm.learning_starts=16",)
+
+
+class Threshold(Callback):
+    """A callback with an option that must be given."""
+
+    def __init__(self, bound: float) -> None:
+        self.bound = float(bound)
+
+
+class WrongSize(nn.Module):
+    """A network of one output, whatever is asked for."""
+
+    def __init__(self, observation_space: gymnasium.Space[Any], output_size: int, outputs: int = 1) -> None:
+        super().__init__()
+        assert observation_space.shape is not None
+        self.layer = nn.Linear(observation_space.shape[0], outputs)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return self.layer(observation)
+
+
+def _refusal(spec: str, *words: str, root: Path) -> str:
+    own = ROLLOUT if spec.endswith("ppo") else REPLAY
+    with pytest.raises(UserError) as caught:
+        session.start(compose(spec, words=[*SMALL, *own, *words]), root=root, quiet=True)
+    assert not list(root.iterdir())
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        (
+            f"training.callbacks=[{HERE}.Threshold]",
+            "training.callbacks[0] (tests.test_refused_before_it_begins.Threshold): does",
+        ),
+        (f"training.callbacks=[{{type:{HERE}.Threshold,bound:high}}]", "could not convert string to float: 'high'"),
+        ("training.callbacks=[pathlib.Path]", "training.callbacks[0] (pathlib.Path): is no callback"),
+        ("training.callbacks=[q_contours]", "q_contours draws continuous actions of two dimensions"),
+        ("algorithm.optimizer={type:adam,betas:0.9}", "algorithm.optimizer: adam with {'betas': 0.9} can't be used"),
+        ("algorithm.optimizer={type:sgd,momentum:-1}", "Invalid momentum value"),
+        ("algorithm.optimizer={type:adam,fused:true,foreach:true}", "algorithm.optimizer: adam with"),
+        ("algorithm.optimizer=torch.optim.LBFGS", "algorithm.optimizer: torch.optim.LBFGS with no options can't be used"),
+        ("algorithm.optimizer=torch.optim.SparseAdam", "can't be used: RuntimeError: SparseAdam does not support dense"),
+        ("algorithm.optimizer=math.sin", "is no optimiser"),
+        (f"network.actor.type={HERE}.WrongSize", "gives (2, 1) for two observations, where (2, 2) is needed"),
+        ("network.actor.type=torch.nn.Flatten", "network.actor: torch.nn.Flatten"),
+        ("buffers.rollout.type=replay", "buffers.rollout.type=replay: ppo can't learn from it; use rollout"),
+        ("buffers.rollout.steps=7", "buffers.rollout.steps=7: ppo learns from algorithm.rollout_steps=8 at a time"),
+        ("buffers.rollout.type=collections.deque", "is no buffer"),
+        ("environment.num_envs=1099511627776", "environment.num_envs=1099511627776: must be at least 1 and at most 1,000,000"),
+        ("algorithm.rollout_steps=1000000000000", "lower algorithm.rollout_steps or environment.num_envs"),
+    ],
+)
+def test_ppo_is_refused(word: str, said: str, tmp_path: Path) -> None:
+    assert said in _refusal("CartPole-v1:ppo", word, root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("buffers.replay.device=foo", "buffers.replay.device=foo: must be auto, cpu, cuda, cuda:N or mps"),
+        ("buffers.replay.device=meta", "buffers.replay.device=meta: must be auto, cpu"),
+        (
+            "buffers.replay.leave_out=[final_observation]",
+            "buffers.replay.leave_out: 'final_observation' is what sac learns from",
+        ),
+        ("buffers.replay.type=rollout", "buffers.replay"),
+        ("buffers.replay.frame_stack=2", "observations of shape (3,) are no 2 frames along their first dimension"),
+        ("buffers.replay.frame_stack=3", "episodes begin with a past that is neither their first frame nor zeros"),
+        ("training.phases=[{name:a,type:offline,duration_updates:3}]", "phase 'a' learns, and nothing has been collected"),
+    ],
+)
+def test_sac_is_refused(word: str, said: str, tmp_path: Path) -> None:
+    assert said in _refusal("Pendulum-v1:sac", word, root=tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:.*render_modes")
+@pytest.mark.parametrize("wrapper", ["video", "pixel_observations", "gymnasium.wrappers.ClipReward"])
+def test_wrappers_that_can_t_work_are_refused(wrapper: str, tmp_path: Path) -> None:
+    said = _refusal("PointReach-v0:sac", f"environment.wrappers=[{wrapper}]", root=tmp_path)
+    assert "draws no pictures of itself" in said or "InvalidBound" in said
+
+
+def test_an_own_network_of_the_right_size_and_optimisers_from_elsewhere_still_work(tmp_path: Path) -> None:
+    words = [f"network.actor={{type:{HERE}.WrongSize,outputs:2}}", "algorithm.optimizer=torch.optim.Adagrad", *SMALL, *ROLLOUT]
+    assert session.train(compose("CartPole-v1:ppo", words=words), root=tmp_path, quiet=True).status == "finished"

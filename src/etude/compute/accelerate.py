@@ -60,6 +60,8 @@ def compile_apart(function: Any, device: torch.device, *fixed: Any) -> Callable[
     """
     if device.type == "cuda":  # experiment.tf32 is the user's choice, and off for a reason: torch need not advise it
         warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)
+        # Nor of a softmax over few actions: said by torch 2.11's compiler of CartPole's two.
+        warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled", category=UserWarning)
     return _Apart(function, fixed, _ON_CPU if device.type == "cpu" else _ON_GPU)
 
 

@@ -118,6 +118,8 @@ def rewind(path: Path, saved: Mapping[str, object], superseded: Path) -> int:
     if type(offset) is not int or offset < 0:
         raise EtudeError(f"{path}: the checkpoint's position {str(offset)[:40]} is none; the checkpoint is damaged")
     if offset > len(data):
+        data = _put_back(path, data, offset, digest, superseded)
+    if offset > len(data):
         raise EtudeError(
             f"{path}: {len(data)} bytes long, but the checkpoint was saved when it had {offset}; "
             "rows were removed from it since. Restore the file, or resume from an earlier checkpoint"
@@ -182,6 +184,24 @@ def _decode(line: bytes) -> dict[str, float] | None:
             return None
         decoded[name] = number
     return decoded
+
+
+def _put_back(path: Path, data: bytes, offset: int, digest: object, superseded: Path) -> bytes:
+    """Return the file with the rows that the checkpoint knew, if they were moved to `superseded` and nothing was saved since.
+
+    So is it when a resume from an earlier checkpoint was killed before its first save: then it has never been.
+    """
+    moved, missing = _read_if_there(superseded), offset - len(data)
+    known, start = hashlib.sha256(data), len(moved) - missing
+    while start >= 0:
+        candidate = known.copy()
+        candidate.update(moved[start : start + missing])
+        if candidate.hexdigest() == digest:
+            _replace(path, data + moved[start : start + missing])
+            _replace(superseded, moved[:start])
+            return data + moved[start : start + missing]
+        start = moved.rfind(b"\n", 0, start - 1) + 1 if start > 1 else -1
+    return data
 
 
 def _read_if_there(path: Path) -> bytes:

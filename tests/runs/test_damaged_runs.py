@@ -13,7 +13,7 @@ import pytest
 from etude.cli import run as etude
 from etude.runs.run import Run
 from tests.runs.test_checkpoint_hostile import plant
-from tests.runs_compared import stopped_after, train
+from tests.runs_compared import assert_same_run, resume, stopped_after, train
 
 WORDS = ("training.total_steps=1024", "algorithm.epochs=1", "evaluation.episodes=1", "checkpoint.every_steps=256")
 
@@ -225,3 +225,32 @@ def test_a_resume_may_add_and_remove_early_stopping(run: Run) -> None:  # Defect
     assert "callback EarlyStop begins here" in run.log_path.read_text()
     assert etude(["resume", str(run.path), "-q", "training.early_stop=off"]) == 0
     assert "callback EarlyStop ends here" in run.log_path.read_text()
+
+
+# ---- Defect 4: killed after going back ---------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Stands in for SIGKILL: nothing of ours catches it."""
+
+
+@pytest.mark.parametrize("moment", ["etude.session.Training.__init__", "etude.orchestration.orchestrator.Orchestrator.save"])
+def test_a_resume_from_an_earlier_checkpoint_that_saved_nothing_has_never_been(
+    stopped: Run, run: Run, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:  # Defect 4
+    before = run.metrics_path.read_bytes()
+
+    def killed(*arguments: object, **options: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moment, killed)
+        with pytest.raises(Killed):
+            resume(run, checkpoint="000001")
+    assert run.metrics_path.read_bytes() != before
+    resume(run)
+    assert run.status == "finished"
+    again = Run(Path(shutil.copytree(stopped.path, run.path.parent.with_name("again") / stopped.id, symlinks=True)))
+    resume(again)
+    assert_same_run(run, again)
+    assert run.metrics_path.read_bytes().startswith(before)

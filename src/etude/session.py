@@ -305,6 +305,8 @@ def reopen(
             raise UserError(_is_finished(run, config, orchestrator))
         if changes:
             _record_changes(run, config, orchestrator, changes)
+        # Before its rows move: killed from here on, it is a run to be resumed, whatever it was.
+        run.update_status(status="running")
         moved = rewind(run.metrics_path, NO_ROWS if found is None else found.metadata, run.logs / "superseded.jsonl")
         if moved:
             notes.append(f"{moved} rows logged after that checkpoint were moved to logs/superseded.jsonl")

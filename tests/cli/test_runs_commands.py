@@ -57,11 +57,12 @@ def test_a_run_is_shown_located_and_cleaned_up(root: Path, capsys: pytest.Captur
 
 
 def test_path_prints_the_path_alone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = make_run(root, "x", with_files=True)
+    run = make_run(root, "x")
+    run.checkpoints().save({"policy": {}, "shared": {}}, counters={"env_steps": 1000, "updates": 10}, metadata={})
     assert etude(["runs", "path", "@last"]) == 0
     assert capsys.readouterr().out == f"{run.path.resolve()}\n"
-    assert etude(["runs", "path", run.id, "--checkpoint", "000001"]) == 0
-    assert capsys.readouterr().out == f"{run.path.resolve()}/checkpoints/000001-1000-10\n"
+    assert etude(["runs", "path", run.id, "--checkpoint", "last"]) == 0
+    assert capsys.readouterr().out == f"{run.path.resolve()}/checkpoints/000000-1000-10\n"
     assert etude(["runs", "path", run.id, "--checkpoint", "bets"]) == 2
     assert "did you mean 'best'" in capsys.readouterr().err
 

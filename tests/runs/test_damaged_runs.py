@@ -254,3 +254,22 @@ def test_a_resume_from_an_earlier_checkpoint_that_saved_nothing_has_never_been(
     resume(again)
     assert_same_run(run, again)
     assert run.metrics_path.read_bytes().startswith(before)
+
+
+def test_a_finished_run_that_was_taken_back_and_killed_is_resumed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:  # Defect 4
+    resume(run)
+    whole = run.metrics_path.read_bytes()
+
+    def killed(*arguments: object, **options: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("etude.session.Training.__init__", killed)
+        with pytest.raises(Killed):
+            resume(run, checkpoint="000002")
+    run.update_status(pid=2**22 + 1)  # as if the process were gone
+    resume(run)
+    assert run.status == "finished"
+    assert run.metrics_path.read_bytes() == whole

@@ -128,7 +128,7 @@ def test_a_window_is_opened_where_there_is_a_display(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--render-options", "{wid"], "--render-options {wid: is not JSON"),
+        (["--render-options", "{wid"], "--render-options {wid: line 1: not JSON"),
         (["--render-kwargs", "[1]"], "must be a JSON object"),
         (["--render-options", '{"width": 3}'], "CartPole-v1 got an unexpected keyword argument 'width'"),
         (["--video", "a.avi"], "must end in .mp4 or .gif"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from etude.runs.manifest import Manifest
 from etude.runs.run import Run
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -65,7 +66,8 @@ def make_run(
     if with_files:
         checkpoint = run.checkpoints_path / "000001-1000-10"
         checkpoint.mkdir()
-        (checkpoint / "manifest.json").write_bytes(b"x" * 3000)
+        saved = Manifest(1, "full", {"env_steps": 1000, "updates": 10}, {}, False, created.isoformat(), {})
+        (checkpoint / "manifest.json").write_bytes(saved.to_bytes().ljust(3000))
         (run.checkpoints_path / "last").symlink_to(checkpoint.name)
         (run.videos / "one.mp4").write_bytes(b"x" * 500)
     return run

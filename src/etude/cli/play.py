@@ -105,11 +105,11 @@ def play(
     if step_by_step and not sys.stdin.isatty():
         raise UserError("--step-by-step waits for Enter and needs a terminal")
     options, rows_and_columns = read_render_options(render_options), _read_grid(grid)
+    wants_video = record_length is not None or rows_and_columns != (1, 1)
+    show = _what_to_show(render, video, wants_video=wants_video)
+    if show == "nothing" and fps is not None:
+        raise UserError(f"--fps {fps:g} is of pictures, and there are none: record them with --video FILE.mp4")
     with starting(f"playing {run}", quiet=as_json) as tell:
-        wants_video = record_length is not None or rows_and_columns != (1, 1)
-        show = _what_to_show(render, video, wants_video=wants_video)
-        if show == "nothing" and fps is not None:
-            raise UserError(f"--fps {fps:g} is of pictures, and there are none: record them with --video FILE.mp4")
         found = find_run(run, runs)
         robot = is_robot(found.run, trusted=trust)
         check_drive(drive, events, robot=robot, name=found.run.id)

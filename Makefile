@@ -34,8 +34,9 @@ test-slow: install  ## Learning results: minutes to an hour.
 test-optional: install  ## The contract on families that need packages of their own; install those first.
 	$(BIN)/python -m pytest -m optional tests/environments/families tests/robots/test_warp.py
 
-attack: install  ## Kill runs, flip bytes and plant hostile files, until something breaks: an hour.
+attack: install  ## Kill runs, flip bytes, plant hostile files, throw random configs: an hour or two.
 	$(BIN)/python -m tools.attack
+	$(BIN)/python -m tools.attack.configs --count 5000
 
 # COVERAGE_OF=tests/runs measures a part of the suite alone.
 COVERAGE_OF ?= tests

@@ -11,7 +11,7 @@ import torch
 
 TESTS = Path(__file__).parent
 # Of Etude as a user meets it: commands, runs from start to end, processes, pages. All others mirror a package of src/etude.
-OF_THE_WHOLE = {"bench", "cli", "docs", "faults", "verification"}
+OF_THE_WHOLE = {"attack", "bench", "cli", "docs", "faults", "verification"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -24,8 +24,12 @@ def test_a_run_that_is_killed_at_a_few_moments_ends_as_if_it_never_was() -> None
     assert report.facts["kills"]
 
 
+def test_flipped_bytes_are_told_or_change_nothing() -> None:
+    assert_nothing_found(flip(["evaluate", "runs path", "runs show"], share=0.02, quiet=True), least=5)
+
+
 def test_hostile_files_do_no_harm() -> None:
-    assert_nothing_found(plant(["shapes", "texts", "folders", "names"], share=0.015, quiet=True), least=10)
+    assert_nothing_found(plant(["shapes", "texts", "folders", "names"], share=0.008, quiet=True), least=5)
 
 
 @pytest.mark.slow

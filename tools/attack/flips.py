@@ -36,7 +36,10 @@ INFORMATIONAL = {
     ".record.lock": "means nothing but that it is locked",
 }
 """Files that are for people: a changed letter in them is shown as it stands, and changes nothing that is trained."""
-SHOWN = {"metrics.jsonl": "rows are shown as they stand; resume and verify compare them with the checkpoint's hash of them"}
+SHOWN = {
+    "metrics.jsonl": "rows are shown as they stand; resume and verify compare them with the checkpoint's hash of them",
+    "provenance/git.json": "the commit is shown as it stands; code is restored and run only under its signature",
+}
 """Files that lists do not check, because it would mean to read all of every run."""
 _LISTS = ("runs list", "runs show")
 
@@ -176,7 +179,7 @@ def _try(
             result, detail = None, f"{type(error).__name__}: {error}"
         if result == known:
             outcome = "no effect"
-        elif Path(kind).name in ended.err or "damaged" in ended.said:
+        elif Path(kind).name in ended.err or any(words in ended.said for words in ("damaged", "can't be read")):
             outcome = "told"
         else:
             outcome = "shown" if kind in INFORMATIONAL or (kind in SHOWN and name in _LISTS) else "SILENT"

@@ -60,7 +60,7 @@ class Attacked:
             return code
 
         counted = apart(count, cpu_limit_s=60)
-        assert counted.code == 0, counted.err
+        assert counted.code == 0, f"ended with {counted.code}{' (hung)' * counted.hung}: {counted.err}"
         self.places, self.calls, self.within = json.loads(notes.read_text())
 
     def training(self, root: Path) -> list[str]:

@@ -22,6 +22,7 @@ def config(
     file: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
     explain: bool = False,
+    class_specs: bool = False,
 ) -> int:
     """Print the complete config of a run without starting it; the output can be loaded again with --config.
 
@@ -37,13 +38,21 @@ def config(
         Print JSON instead of YAML.
     explain
         Print each setting with where it came from and what it does.
+    class_specs
+        Print the run's parts as {class_name, config}, as softlearning writes them (sac and sql).
     """
     with starting(spec or "config", plain=False) as tell:
         tell("loading torch")  # algorithms bring it, and they know what can be set
         from etude.config.compose import compose
 
         composition = compose(spec, file=file, words=overrides)
-    if explain and as_json:
+    if class_specs:
+        from etude.config.class_specs import write
+        from etude.config.validate import to_yaml
+
+        written = write(composition.config)
+        emit(json.dumps(written, indent=2) + "\n" if as_json else to_yaml(written))
+    elif explain and as_json:
         from dataclasses import asdict
 
         from etude.config.reference import explained

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from etude.config import class_specs
 from etude.config.layers import has, overlay, put, take
 from etude.config.registry import REGISTRIES, buffers
 from etude.config.universe import environment_id
@@ -113,7 +114,7 @@ def normalize(layer: Mapping[str, Any], own: Collection[str] = (), family: str =
     chosen environment, which some words depend on.
     """
     notes: list[str] = []
-    data = _class_dictionaries(layer, "", notes)
+    data = _class_dictionaries(class_specs.translate(layer, notes), "", notes)
     _sections(data, notes)
     _flat_schedules(data, "", notes)
     if isinstance(data.get("algorithm"), dict):

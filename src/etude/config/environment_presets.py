@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from etude.config import aliases, groups
+from etude.config import aliases, class_specs, groups
 from etude.config.layers import overlay, overlay_all
 from etude.config.registry import algorithms, load_object
 from etude.config.schema import Config
@@ -23,6 +23,7 @@ from etude.config.validate import field_types
 _FAMILY_OF = "etude.environments.families:family_of"
 SECTIONS = tuple(field_types(Config))
 RESERVED = (*SECTIONS, "defaults", groups.EXTENDS, "buffer", "workflow", "components", "controllers")
+RESERVED += (*class_specs.SECTIONS, *class_specs.OTHER_SECTIONS)
 """Sections and keys at the top of a file that are no variants of it."""
 
 

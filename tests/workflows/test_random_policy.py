@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from etude import assembly
 from etude.errors import UserError
+from etude.workflows.random_policy import RandomPolicy
 from tests.workflows.tiny_runs import random_config
 
 N = 60_000
@@ -102,3 +105,44 @@ def test_only_allowed_actions_are_drawn_and_evenly() -> None:
 def test_spaces_that_nothing_acts_in_are_refused() -> None:
     with pytest.raises(UserError, match="no policy acts in Text spaces"):
         draws(spaces.Text(3))
+
+
+@pytest.mark.parametrize(
+    ("space", "volume"),
+    [
+        (spaces.Box(-2, 2, (3,), np.float32), 4.0**3),
+        (spaces.Box(np.array([[0.0], [1.0]], np.float32), np.array([[0.5], [4.0]], np.float32)), 1.5),
+        (spaces.Box(0, 9, (2,), np.int32), 100.0),
+        (spaces.Discrete(7), 7.0),
+        (spaces.MultiDiscrete([2, 5]), 10.0),
+        (spaces.MultiBinary(3), 8.0),
+    ],
+)
+def test_the_density_is_one_over_the_volume(space: spaces.Space[Any], volume: float) -> None:
+    """NET-11: every action within the bounds is as likely as any other, and none outside of them is."""
+    workflow = RandomPolicy()
+    context = SimpleNamespace(action_space=space, device=torch.device("cpu"))
+    workflow.context = context  # type: ignore[assignment] # all that acting reads
+    observation, first = torch.zeros(500, 2), torch.zeros(500)
+    action = workflow.act(observation, None, first, mode="sample", generator=torch.Generator().manual_seed(1)).action
+    torch.testing.assert_close(workflow.log_prob(observation, action), torch.full((500,), -math.log(volume)))
+    policy = workflow.distribution(observation, 500)
+    torch.testing.assert_close(policy.entropy(), torch.full((500,), math.log(volume)))
+    assert workflow.log_prob(observation, policy.sample(torch.Generator().manual_seed(2))).isfinite().all()
+    if isinstance(space, spaces.Box):
+        assert (workflow.log_prob(observation, action + 100) == -torch.inf).all()
+
+
+def test_the_density_among_masked_actions_is_one_over_those_allowed() -> None:
+    workflow = RandomPolicy()
+    workflow.context = SimpleNamespace(action_space=spaces.Discrete(4), device=torch.device("cpu"))  # type: ignore[assignment]
+    observation = {"action_mask": torch.tensor([[1, 1, 0, 0], [0, 1, 1, 1]])}
+    torch.testing.assert_close(workflow.log_prob(observation, torch.tensor([1, 3])), -torch.tensor([2.0, 3.0]).log())
+
+
+def test_no_density_where_actions_have_no_bounds() -> None:
+    workflow = RandomPolicy()
+    endless = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    workflow.context = SimpleNamespace(action_space=endless, device=torch.device("cpu"))  # type: ignore[assignment]
+    with pytest.raises(UserError, match="actions without bounds"):
+        workflow.log_prob(torch.zeros(1, 2), torch.zeros(1, 1))

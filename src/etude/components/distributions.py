@@ -164,6 +164,34 @@ class SquashedGaussian:
         raise NotImplementedError("a squashed Gaussian's entropy is estimated from the log-probabilities of its samples")
 
 
+class Uniform:
+    """Every action between bounds (N, D) alike: the density is one over the volume. Whole numbers are counted, not measured."""
+
+    def __init__(self, low: Tensor, high: Tensor, *, whole: bool = False) -> None:
+        self.low, self.high, self._whole = low, high, whole
+
+    def sample(self, generator: Generator) -> Tensor:
+        """Draw (N, D)."""
+        uniform = torch.empty_like(self.low).uniform_(generator=generator)
+        if self._whole:
+            return torch.minimum((self.low + uniform * (self.high - self.low + 1)).floor(), self.high)
+        return self.low + uniform * (self.high - self.low)
+
+    def mode(self) -> Tensor:
+        """Return the middle: none is likelier than another."""
+        middle = (self.low + self.high) / 2
+        return middle.floor() if self._whole else middle
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """(N,): minus the logarithm of the volume; −inf outside of it."""
+        inside = ((action >= self.low) & (action <= self.high)).all(-1)
+        return torch.where(inside, -self.entropy(), -torch.inf)
+
+    def entropy(self) -> Tensor:
+        """(N,): the logarithm of the volume."""
+        return (self.high - self.low + (1.0 if self._whole else 0.0)).log().sum(-1)
+
+
 class Point:
     """All probability at one action (N, D)."""
 

@@ -320,6 +320,17 @@ wrappers = Registry(
     },
 )
 
+value_functions = Registry(
+    "value_function",
+    {
+        "feedforward_V_function": ("etude.components.value_functions:VFunction", "The value of an observation"),
+        "feedforward_Q_function": ("etude.components.value_functions:QFunction", "The value of a continuous action"),
+        "double_feedforward_Q_function": ("etude.components.value_functions:DoubleQFunction", "Two of them"),
+        "ensemble_feedforward_Q_function": ("etude.components.value_functions:EnsembleQFunction", "As many as `critics` says"),
+    },
+    needs=("forward", "Config"),
+    supplied=("observation_space", "action_space", "seed"),
+)
 REGISTRIES = {
     registry.kind: registry for registry in (algorithms, networks, encoders, buffers, optimizers, callbacks, wrappers)
 }
@@ -330,3 +341,4 @@ register_encoder = encoders.register
 register_buffer = buffers.register
 register_callback = callbacks.register
 register_wrapper = wrappers.register
+register_value_function = value_functions.register

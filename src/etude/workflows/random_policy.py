@@ -13,10 +13,11 @@ from gymnasium import spaces
 from torch import Generator, Tensor
 
 from etude.buffers.base import Batch
-from etude.components.distributions import check_mask, make_head
+from etude.components.distributions import Distribution, Uniform, check_mask, make_head
 from etude.config.schema import Config
 from etude.environments.spaces import finite_range
 from etude.environments.vector import ACTION_MASK, Observation
+from etude.errors import UserError
 from etude.workflows.base import ActResult, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 
@@ -60,6 +61,25 @@ class RandomPolicy(Workflow):
         head = make_head(self.context.action_space)
         equal = torch.zeros((len(mask), head.size), device=mask.device)
         return ActResult(head.to_environment(head(equal, mask).sample(generator)), state)
+
+    def distribution(self, observation: Observation, count: int) -> Distribution:
+        """Return what the actions of `count` rows are drawn from, flat (count, D) where they are vectors."""
+        space, device = self.context.action_space, self.context.device
+        if not isinstance(space, spaces.Box):
+            head = make_head(space)
+            mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
+            return head(torch.zeros((count, head.size), device=device), mask)
+        if not finite_range(space).all():
+            raise UserError(f"actions without bounds ({space}) are not drawn uniformly, and have no density of this kind")
+        bounds = (torch.as_tensor(bound, dtype=torch.float32, device=device).flatten() for bound in (space.low, space.high))
+        low, high = (bound.expand(count, -1) for bound in bounds)
+        return Uniform(low, high, whole=np.issubdtype(np.dtype(space.dtype), np.integer))
+
+    def log_prob(self, observation: Observation, action: Tensor) -> Tensor:
+        """Return how likely actions (N, ...) are, as a logarithm (N,): of one in the volume, or among those allowed."""
+        flat = action if isinstance(self.context.action_space, spaces.Discrete) else action.flatten(1)
+        flat = flat if isinstance(self.context.action_space, spaces.Box) else flat.long()
+        return self.distribution(observation, len(action)).log_prob(flat)
 
     def learn(self, batch: Batch) -> Metrics:
         """Learn nothing."""

@@ -22,7 +22,7 @@ SMALL = {"hidden_dims": [8, 8]}
     [
         ("feedforward_Q_function", SMALL, 1),
         ("double_feedforward_Q_function", {"hidden_layer_sizes": [8, 8], "activation": "tanh"}, 2),
-        ("ensemble_feedforward_Q_function", {**SMALL, "critics": 7}, 7),
+        ("ensemble_feedforward_Q_function", {**SMALL, "N": 7}, 7),
     ],
 )
 def test_so_many_critics_read_observation_and_action(name: str, config: dict[str, Any], count: int) -> None:
@@ -60,14 +60,17 @@ def test_what_is_wrong_is_one_line() -> None:
         get({"type": "feedforward_Q_function"}, OBSERVATIONS, ACTIONS)
 
 
-def test_the_same_dictionary_describes_the_critics_of_a_training() -> None:
-    words = ("network.critic={class_name: double_feedforward_Q_function, config: {hidden_layer_sizes: [32, 32]}}",)
-    for spec, more, count in (
-        ("Pendulum-v1:sac", (), 2),
-        ("Pendulum-v1:td3", ("algorithm.critics=3",), 3),
-        ("Pendulum-v1:sql", ("network.critic={class_name: ensemble_feedforward_Q_function, config: {critics: 4}}",), 4),
-    ):
-        config = compose(spec, words=more if more and "ensemble" in more[0] else (*words, *more)).config
-        assert config.network["critic"].type == "mlp"
-        assert config.algorithm.critics == count
-        assert "ensemble" in str(more) or config.network["critic"].hidden_dims == (32, 32)
+@pytest.mark.parametrize(
+    ("spec", "name", "config", "count"),
+    [
+        ("Pendulum-v1:sac", "double_feedforward_Q_function", "{hidden_layer_sizes: [32, 32]}", 2),
+        ("Pendulum-v1:td3", "feedforward_Q_function", "{hidden_layer_sizes: [32, 32]}", 1),
+        ("Pendulum-v1:sql", "ensemble_feedforward_Q_function", "{hidden_dims: [32, 32], N: 4}", 4),
+        ("Pendulum-v1:ppo", "feedforward_V_function", "{hidden_dims: [32, 32]}", None),
+    ],
+)
+def test_the_same_dictionary_describes_the_critics_of_a_training(spec: str, name: str, config: str, count: int | None) -> None:
+    composed = compose(spec, words=(f"network.critic={{class_name: {name}, config: {config}}}",)).config
+    assert composed.network["critic"].type == "mlp"
+    assert composed.network["critic"].hidden_dims == (32, 32)
+    assert getattr(composed.algorithm, "critics", None) == count

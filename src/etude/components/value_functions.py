@@ -29,7 +29,7 @@ from etude.config.validate import Validator
 from etude.environments.vector import Observation
 from etude.errors import UserError
 
-SPELLINGS = {"hidden_layer_sizes": "hidden_dims"}
+SPELLINGS = {"hidden_layer_sizes": "hidden_dims", "N": "critics"}
 """Other systems' words for the settings below."""
 
 

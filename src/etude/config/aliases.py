@@ -136,7 +136,6 @@ def normalize(layer: Mapping[str, Any], own: Collection[str] = (), family: str =
     _picture_switches(data, notes, family)
     _single_buffer(data, notes)
     _shared_network(data, notes)
-    _value_functions(data, notes)
     _adapter_name(data, notes)
     _phases(data, notes)
     return data, notes
@@ -304,32 +303,6 @@ def _shared_network(data: dict[str, Any], notes: list[str]) -> None:
             for role in ("actor", "critic"):
                 _put(data, f"network.{role}.{ours}", value)
             notes.append(f"{key} → network.actor.{ours}, network.critic.{ours}")
-
-
-def _value_functions(data: dict[str, Any], notes: list[str]) -> None:
-    """`network.critic.type=double_feedforward_Q_function` says what a critic is and how many there are."""
-    critic = data["network"].get("critic") if isinstance(data.get("network"), dict) else None
-    if not isinstance(critic, dict) or critic.get("type") not in _VALUE_FUNCTIONS:
-        return
-    name, count = critic["type"], _VALUE_FUNCTIONS[critic["type"]]
-    critic["type"] = "mlp"
-    if "hidden_layer_sizes" in critic:
-        critic["hidden_dims"] = critic.pop("hidden_layer_sizes")
-    count = critic.pop("critics", 5) if count is None else count
-    if "_Q_" in name and not has(data, "algorithm.critics"):
-        _put(data, "algorithm.critics", count)
-    notes.append(
-        f"network.critic.type={name} → network.critic.type=mlp" + (f", algorithm.critics={count}" if "_Q_" in name else "")
-    )
-
-
-# Value functions of others, and how many critics each is; None: as many as it says.
-_VALUE_FUNCTIONS = {
-    "feedforward_V_function": 1,
-    "feedforward_Q_function": 1,
-    "double_feedforward_Q_function": 2,
-    "ensemble_feedforward_Q_function": None,
-}
 
 
 def _adapter_name(data: dict[str, Any], notes: list[str]) -> None:

@@ -65,6 +65,7 @@ CLASSES = {
         "policy", _POLICY, {f"{_POLICY}.type": "mlp"}, _LAYERS, {**_NETWORK_ONLY, "squash": True}
     ),
     "ContinuousUniformPolicy": Class("exploration", "algorithm", only=_NETWORK_ONLY),
+    "feedforward_V_function": Class("value_function", _CRITIC, {f"{_CRITIC}.type": "mlp"}, _LAYERS, _NETWORK_ONLY),
     "feedforward_Q_function": Class(
         "value_function", _CRITIC, {f"{_CRITIC}.type": "mlp", "algorithm.critics": 1}, _LAYERS, _NETWORK_ONLY
     ),

@@ -170,3 +170,21 @@ def test_checkpoints_live_in_the_run(tmp_path: Path) -> None:
     run = create(tmp_path)
     saved = run.checkpoints(keep=2).save({"policy": {}}, counters={"env_steps": 0, "updates": 0}, metadata={})
     assert saved.path == run.path / "checkpoints" / "000000-0-0"
+
+
+def test_what_a_killed_sitting_left_is_removed_by_the_next_but_never_through_a_link(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "runs", name="x", config_yaml="", resolved_yaml="")
+    left = [
+        run.checkpoints_path / ".best.1a2b.tmp",
+        run.checkpoints_path / ".last.1a2b.tmp",
+        run.logs / ".superseded.jsonl.tmp",
+    ]
+    for path in left:
+        path.touch()
+    run.videos.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / ".steps-1.mp4.tmp").touch()
+    run.videos.symlink_to(tmp_path / "elsewhere")
+    run.remove_leftovers()
+    assert [path for path in left if path.exists()] == []
+    assert (tmp_path / "elsewhere" / ".steps-1.mp4.tmp").exists()

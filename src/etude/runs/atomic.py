@@ -89,6 +89,8 @@ def read_link(link: Path) -> str | None:
 
 def remove_leftovers(directory: Path, *names: str) -> None:
     """Remove what writers of `names` that were killed left in `directory`; only for whoever alone may write them now."""
+    if directory.is_symlink():  # what lies there is somebody else's
+        return
     for name in names:
         for path in directory.glob(f".{name}*{LEFTOVER_SUFFIX}"):
             _forget(path)

@@ -183,6 +183,7 @@ class Run(RunLayout):
         with brief_lock(self.path / ".record.lock"):
             remove_leftovers(self.path, "run.json", "summary.json", "resolved.yaml", "metrics.csv")
         remove_leftovers(self.path / "provenance", "*.json")
+        remove_leftovers(self.checkpoints_path, "last", "best")  # no save may follow that would
         remove_leftovers(self.logs, "superseded.jsonl")
         remove_leftovers(self.videos, "steps-*.mp4")
 

@@ -69,6 +69,7 @@ def _refusal(spec: str, *words: str, root: Path) -> str:
         ("buffers.rollout.type=replay", "buffers.rollout.type=replay: ppo can't learn from it; use rollout"),
         ("buffers.rollout.steps=7", "buffers.rollout.steps=7: ppo learns from algorithm.rollout_steps=8 at a time"),
         ("buffers.rollout.type=collections.deque", "is no buffer"),
+        ("buffers.rollout.type=etude.buffers.base.Buffer", "'etude.buffers.base.Buffer' can't be used itself"),
         ("environment.num_envs=1099511627776", "environment.num_envs=1099511627776: must be at least 1 and at most 1,000,000"),
         ("algorithm.rollout_steps=1000000000000", "lower algorithm.rollout_steps or environment.num_envs"),
     ],

@@ -41,6 +41,11 @@ def test_a_preset_that_a_word_chooses_is_held_to_the_same_limits(complaints: Com
     write("configs/experiment/bomb.yaml", BOMB)
     (line,) = complaints(SPEC, words=["+experiment=bomb"])  # Defect 7
     assert "aliases counted" in line
+    write("configs/experiment/outer.yaml", "defaults: [/network@network.actor: wide, _self_]")
+    write("configs/network/wide.yaml", f"defaults: [deep, _self_]\n{BOMB}")
+    (line,) = complaints(SPEC, words=["+experiment=outer"])
+    assert line.startswith(str(Path("configs/network/wide.yaml").resolve()))
+    assert "aliases counted" in line
 
 
 def test_a_link_to_ones_own_file_will_do_and_one_to_a_device_will_not(write: Write, complaints: Complaints) -> None:

@@ -181,7 +181,9 @@ class _Maker:
         if kind == "phases":
             return _Setting("training.phases", [self._phase() for _ in range(self.rng.choice((1, 1, 2, 3)))])
         if kind == "wrappers":
-            return _Setting("environment.wrappers", [self._part("wrapper", "id") for _ in range(self.rng.choice((1, 1, 2, 3)))])
+            chosen = [self._part("wrapper", "id") for _ in range(self.rng.choice((1, 1, 2, 3)))]
+            small = [{"id": "resize", "size": 16}] if "pixel_observations" in str(chosen) else []  # or networks of gigabytes
+            return _Setting("environment.wrappers", [*chosen, *small])
         if kind == "callbacks":
             return _Setting("training.callbacks", [self._part("callback", "type")])
         if kind == "alias":

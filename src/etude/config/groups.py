@@ -117,12 +117,10 @@ def _compose(file: SourceFile | None, choices: Sequence[Choice], beside: SourceF
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    for choice in choices:
-        if (own := own_preset(choice.group, choice.name, beside.path if beside is not None else None)) is not None:
-            check_file(own)
+    anchor = file or beside
+    _check_own_files(file, choices, anchor)
     register_resolvers()
     where = file.path if file is not None else choices[0].word
-    anchor = file or beside
     folders = _folders(anchor.path if anchor is not None else None)
     search = [*(f"file://{folder}" for folder in folders[1:]), f"pkg://{PRESETS}"]
     quoted = ",".join("'" + place.replace("\\", "\\\\").replace("'", "\\'") + "'" for place in search)
@@ -173,6 +171,29 @@ def _chosen_files(choices: Mapping[str, str], anchor: SourceFile | None) -> list
 
 def _shown(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _check_own_files(file: SourceFile | None, choices: Sequence[Choice], anchor: SourceFile | None) -> None:
+    """Hold the user's own files that Hydra is going to read to the limits of any other: it has none."""
+    waiting = [(choice.group, choice.name) for choice in choices]
+    waiting += [] if file is None else _named_in(file.data.get("defaults"))
+    seen: set[Path] = set()
+    while waiting:
+        path = own_preset(*waiting.pop(), anchor.path if anchor is not None else None)
+        if path is not None and path not in seen:
+            seen.add(path)
+            waiting += _named_in(check_file(path))
+
+
+def _named_in(entries: Any) -> list[tuple[str, str]]:
+    """The groups and names of a defaults list: `- /network@network.actor: wide`, `- network/wide`."""
+    named = []
+    for entry in entries if isinstance(entries, list) else []:
+        pairs = entry.items() if isinstance(entry, Mapping) else [str(entry).rpartition("/")[::2]]
+        for key, names in pairs:
+            group = str(key).removeprefix("optional ").removeprefix("override ").lstrip("/").partition("@")[0]
+            named += [(group, str(name)) for name in (names if isinstance(names, list) else [names])]
+    return named
 
 
 def _check_defaults(file: SourceFile) -> None:

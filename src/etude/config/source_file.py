@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from etude.errors import ConfigError, UserError, did_you_mean
+from etude.files import documents
 from etude.files.documents import DocumentError, LimitError, check_yaml, parse_json
 from etude.files.regular import read_own_bytes
 
@@ -54,12 +55,15 @@ def read_file(path: Path, package: str = "") -> SourceFile:
     return SourceFile(path, parse_yaml(text, path), lines, package)
 
 
-def check_file(path: Path) -> None:
-    """Raise ConfigError if a YAML file that others are going to read goes past a limit; what else is wrong they say."""
+def check_file(path: Path) -> Any:
+    """Raise ConfigError if a YAML file that others are going to read goes past a limit; returns its defaults list, if any."""
     try:
-        check_yaml(_read_text(path))
-    except DocumentError as error:
+        data = documents.parse_yaml(_read_text(path))
+    except LimitError as error:
         raise ConfigError(error.of(path)) from None
+    except DocumentError:
+        return None  # those others say it better
+    return data.get("defaults") if isinstance(data, Mapping) else None
 
 
 def parse_yaml(text: str, where: Path | str) -> dict[str, Any]:

@@ -160,6 +160,9 @@ class Validator:
         cls = registry.resolve(name, allow_imports=self.allow_imports)
         schema = options_schema(cls)
         missing = next((need for need in registry.needs if not hasattr(cls, need)), None)
+        if inspect.isabstract(cls):
+            gaps = ", ".join(sorted(cls.__abstractmethods__))
+            raise UserError(f"'{name}' can't be used itself: a class derived from it must have {gaps}")
         if not callable(cls) or missing:
             raise UserError(f"'{name}' is no {mark.registry}: it " + (f"has no {missing}" if missing else "is not a class"))
         if schema is None and "Config" in registry.needs:

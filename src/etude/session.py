@@ -27,12 +27,12 @@ from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
 from etude.environments.make import make_environment
 from etude.errors import CheckpointError, ConfigError, EnvironmentFailureError, EtudeError, NonFiniteError, UserError
-from etude.files.regular import append_lines
+from etude.files.regular import append_lines, own_folder
 from etude.orchestration.inspection import Profile, bottleneck, no_update, watch_for_nan
 from etude.orchestration.orchestrator import LEFT, CheckpointWriter, Orchestrator, Row
 from etude.run_failures import disk_failures_told, goes_on
 from etude.run_sinks import alert_rules, check_sinks, optional_sinks
-from etude.runs import provenance, trust
+from etude.runs import own_code, provenance, trust
 from etude.runs.checkpoint import CheckpointStore
 from etude.runs.index import find_runs
 from etude.runs.places import command
@@ -267,6 +267,7 @@ def reopen(
     trusted: bool = False,
     force: bool = False,
     quiet: bool = False,
+    command_line: Sequence[str] = (),
     stream: Any = None,
     tell: Callable[[str], None] = lambda step: None,
 ) -> Training:
@@ -305,6 +306,7 @@ def reopen(
             raise UserError(_is_finished(run, config, orchestrator))
         if changes:
             _record_changes(run, config, orchestrator, changes)
+        notes += _changed_code(run, trusted=trusted, command=command_line)
         # Before its rows move: killed from here on, it is a run to be resumed, whatever it was.
         run.update_status(status="running")
         moved = rewind(run.metrics_path, NO_ROWS if found is None else found.metadata, run.logs / "superseded.jsonl")
@@ -322,6 +324,19 @@ def reopen(
             held=held.pop_all(),
             resumed_from=found,
         )
+
+
+def _changed_code(run: Run, *, trusted: bool, command: Sequence[str]) -> list[str]:
+    """Say which of the user's modules are others than in the last sitting, and note those of this one."""
+    if not (trusted or trust.is_own(run.path)):
+        return []  # finding a module may import its package, and nothing of a stranger's run is imported
+    folder, number = own_code.newest_provenance(run.path)
+    changed = own_code.changed_modules(folder)
+    if not changed:
+        return []
+    target = own_folder(own_folder(run.path / own_code.SITTINGS) / str(number + 1))
+    provenance.capture(target, cwd=Path.cwd(), command=list(command), ignore=[run.path.parent])
+    return [own_code.describe(changed, run.id), f"the code of this sitting is noted in {own_code.SITTINGS}/{target.name}"]
 
 
 def _with_budget_in_steps(base: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:

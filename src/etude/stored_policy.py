@@ -10,6 +10,7 @@ from etude.compute.devices import pick_device
 from etude.config.schema import Config
 from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
+from etude.runs import own_code, trust
 from etude.runs.run import Run
 from etude.runs.saved_checkpoint import Checkpoint, fitting
 from etude.workflows.policy import Policy
@@ -47,7 +48,10 @@ def open_policy(run: Run, checkpoint: str, *, trusted: bool = False, device: str
             raise
         here, note = "cpu", f"trained on {trained_on}, which is not here: acting on the CPU, whose last bits may differ"
     config = replace(config, experiment=replace(config.experiment, device=here))
-    return StoredPolicy(run, config, run.checkpoints().find(checkpoint), note)
+    changed = own_code.changed_modules(own_code.newest_provenance(run.path)[0]) if trusted or trust.is_own(run.path) else []
+    notes = [note] if note else []
+    notes += [own_code.describe(changed, run.id)] if changed else []
+    return StoredPolicy(run, config, run.checkpoints().find(checkpoint), "\n".join(notes) or None)
 
 
 def build_stored_policy(config: Config, checkpoint: Checkpoint, environment: VectorEnvironment) -> Policy:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Parameter
 
 from etude import __version__
+from etude.cli import stored_code
 from etude.cli.output import OutputClosedError, forget_stdout, note
 from etude.cli.streams import prepare_streams
 from etude.errors import EtudeError
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; a user's slip is one clear message, never a traceback."""
+    stored_code.arguments.set(tuple(arguments))
     try:
         code = app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
         return code if isinstance(code, int) else 0

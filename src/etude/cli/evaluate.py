@@ -12,6 +12,7 @@ from etude.cli.options import above_zero, at_least, exclusive
 from etude.cli.output import emit_json, note, note_in_place, say
 from etude.cli.places import find_run
 from etude.cli.starting import starting
+from etude.cli.stored_code import again_with_stored_code
 
 
 def evaluate(
@@ -29,6 +30,7 @@ def evaluate(
     out: Path | None = None,
     runs: Path | None = None,
     trust: bool = False,
+    stored_code: bool = False,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Measure a run's policy on fresh episodes, with the settings and statistics stored in the run.
@@ -62,12 +64,16 @@ def evaluate(
         Where runs live. Default: $ETUDE_RUNS, or ./runs.
     trust
         Honour import paths in the config of somebody else's run.
+    stored_code
+        Use the code that the run was made with, restored into a worktree of its own, instead of what is here now.
     as_json
         Print JSON with every episode's return.
     """
     at_least(1, episodes=episodes, num_envs=num_envs)
     above_zero(timeout=timeout)
     exclusive({"--ladder": ladder, "--checkpoint": None if checkpoint == "all" else checkpoint})
+    if stored_code:
+        return again_with_stored_code(find_run(run, runs).run, run, trusted=trust)
     with starting(f"evaluating {run}", quiet=as_json) as tell:
         found = find_run(run, runs)
         tell("loading torch")

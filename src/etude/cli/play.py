@@ -15,6 +15,7 @@ from etude.cli.output import emit_json, note, say
 from etude.cli.places import find_run
 from etude.cli.render_options import read_render_options
 from etude.cli.starting import starting
+from etude.cli.stored_code import again_with_stored_code
 
 if TYPE_CHECKING:
     from etude.environments.rendering import Show
@@ -47,6 +48,7 @@ def play(
     device: str | None = None,
     runs: Path | None = None,
     trust: bool = False,
+    stored_code: bool = False,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Watch a run's policy play, in a window or in a video, with the settings and statistics stored in the run.
@@ -93,6 +95,8 @@ def play(
         Where runs live. Default: $ETUDE_RUNS, or ./runs.
     trust
         Honour import paths in the config of somebody else's run.
+    stored_code
+        Use the code that the run was made with, restored into a worktree of its own, instead of what is here now.
     as_json
         Print JSON with every episode.
     """
@@ -109,6 +113,8 @@ def play(
     show = _what_to_show(render, video, wants_video=wants_video)
     if show == "nothing" and fps is not None:
         raise UserError(f"--fps {fps:g} is of pictures, and there are none: record them with --video FILE.mp4")
+    if stored_code:
+        return again_with_stored_code(find_run(run, runs).run, run, trusted=trust)
     with starting(f"playing {run}", quiet=as_json) as tell:
         found = find_run(run, runs)
         robot = is_robot(found.run, trusted=trust)

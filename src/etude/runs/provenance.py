@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from etude.runs import own_code
 from etude.runs.atomic import write_json_atomic
 from etude.runs.source_state import capture_source
 
@@ -35,6 +36,7 @@ def capture(directory: Path, *, cwd: Path, command: list[str], ignore: Sequence[
     sources: dict[str, Callable[[], object]] = {
         "command.json": lambda: {"argv": command, "cwd": cwd.name, "started": started},
         "environment.json": _environment,
+        own_code.FILE: own_code.own_modules,
         "git.json": lambda: capture_source(folder, cwd=cwd, ignore=ignore),
     }
     for name, collect in sources.items():

@@ -104,6 +104,11 @@ def test_wrappers_that_can_t_work_are_refused(wrapper: str, tmp_path: Path) -> N
     assert "draws no pictures of itself" in said or "InvalidBound" in said
 
 
+def test_an_optimiser_that_is_not_to_be_fused_is_not(tmp_path: Path) -> None:
+    words = ["algorithm.optimizer={type:adamw,foreach:true}", *SMALL, *ROLLOUT]
+    assert session.train(compose("CartPole-v1:ppo", words=words), root=tmp_path, quiet=True).status == "finished"
+
+
 def test_an_own_network_of_the_right_size_and_optimisers_from_elsewhere_still_work(tmp_path: Path) -> None:
     words = [f"network.actor={{type:{HERE}.WrongSize,outputs:2}}", "algorithm.optimizer=torch.optim.Adagrad", *SMALL, *ROLLOUT]
     assert session.train(compose("CartPole-v1:ppo", words=words), root=tmp_path, quiet=True).status == "finished"

@@ -22,10 +22,11 @@ def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter
     """
     cls = optimizers.resolve(part.type)
     options = dict(part.options)
-    _try(cls, options, part.type)
+    _check(cls, part.type)
     accepted = inspect.signature(cls).parameters
-    if "fused" in accepted and "fused" not in options:
+    if "fused" in accepted and "fused" not in options and not (options.get("foreach") or options.get("differentiable")):
         options["fused"] = True
+    _try(cls, options, part)
     if options.get("fused") and "lr" in accepted:
         if "capturable" in accepted and any(lr.device.type == "cuda" for _, lr in groups.values()):
             options.setdefault("capturable", True)  # its step may become part of a CUDA graph
@@ -36,18 +37,21 @@ def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter
     return cls(settings, **options)
 
 
-def _try(cls: Any, options: Mapping[str, Any], name: str) -> None:
-    """Take a step with a few weights that are nobody's: what an optimiser can't do is said before the run begins."""
+def _check(cls: Any, name: str) -> None:
     if not isinstance(cls, type) or not issubclass(cls, Optimizer):
         raise UserError(f"algorithm.optimizer.type={name}: is no optimiser of torch's kind")
+
+
+def _try(cls: Any, options: Mapping[str, Any], part: Part) -> None:
+    """Take a step with a few weights that are nobody's: what an optimiser can't do is said before the run begins."""
     weights = nn.Parameter(torch.zeros(2, 2))
     weights.grad = torch.ones(2, 2)
     try:
         cls([{"params": [weights], "lr": 1e-3}], **options).step()
     except Exception as error:
-        said = " ".join(str(error).split())
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise UserError(
-            f"algorithm.optimizer: {name} with {dict(options) or 'no options'} can't be used: {type(error).__name__}: {said}"
+            f"algorithm.optimizer: {part.type} with {part.options or 'no options'} can't be used: {said}"
         ) from error
 
 

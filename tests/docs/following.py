@@ -30,7 +30,7 @@ _BRIEF_OPTIONS = {
     "--steps": "256",
     "--total-steps": "768",
 }
-_BRIEF_TRAINING = {"training.total_steps": "768", "evaluation.episodes": "2"}
+_BRIEF_TRAINING = {"training.total_steps": "768", "evaluation.episodes": "2", "evaluation.every_steps": "256"}
 _BRIEF_ROBOTS = {
     "training.total_steps": "192",
     "evaluation.episodes": "1",

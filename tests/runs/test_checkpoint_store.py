@@ -116,6 +116,13 @@ def test_what_is_not_found_lists_what_exists(store: CheckpointStore, save: Save,
         store.find(selector)
 
 
+def test_where_nothing_is_best_it_is_said_why(store: CheckpointStore, save: Save) -> None:
+    save(1)
+    with pytest.raises(UserError, match="no evaluation came before a save; there is 000000-1-2") as refused:
+        store.find("best")
+    assert "did you mean" not in str(refused.value)
+
+
 def test_the_newest_is_verified_and_the_one_before_it_offered(store: CheckpointStore, save: Save) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint to continue from"):
         store.newest_whole()

@@ -123,6 +123,8 @@ def choose_checkpoint(
         raise UserError(f"checkpoint '{selector}' not found in {directory}: {why_empty}")
     names = [checkpoint.name for checkpoint in found]
     shown = ", ".join(names[-_MOST_SHOWN:]) or "no checkpoints"
+    if selector == "best" and found:
+        raise UserError(f"checkpoint 'best' not found in {directory}: no evaluation came before a save; there is {shown}")
     hint = did_you_mean(selector, ["last", "latest", "best", *names])
     raise UserError(f"checkpoint '{selector}' not found in {directory}, which has {shown}{hint}")
 

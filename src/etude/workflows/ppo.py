@@ -58,6 +58,7 @@ from etude.workflows.ppo_memory import (
 from etude.workflows.ppo_objective import Objective
 
 ADAPTIVE_RATE_RANGE = (1e-5, 1e-2)
+ADAPTED_FROM = "adapted_from"
 STOPS_AT = 1.5
 """How many times target_kl the policy may move before a rollout's remaining steps are skipped."""
 
@@ -322,6 +323,20 @@ class PPO(Workflow):
         super().set_schedules(phase)
         if self.settings.adaptive_kl is not None:
             self.scheduled("learning_rate").copy_(adapted)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As every workflow's, and the setting that a rate which adapts began from."""
+        return {**super().state_dict(), ADAPTED_FROM: self._schedule("learning_rate").to_plain()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore everything; a rate that adapts goes on as it was, or begins anew where its setting has changed since.
+
+        Kept in the state and not told by whoever resumes: a resume that is killed before it saves is as if it had never been.
+        """
+        super().load_state_dict(state)
+        began = self._schedule("learning_rate")
+        if self.settings.adaptive_kl is not None and state.get(ADAPTED_FROM, began.to_plain()) != began.to_plain():
+            self.scheduled("learning_rate").fill_(began.start)
 
     def _stopped_on_host(self) -> bool:
         # Where reading a flag costs nothing, steps that would be skipped on the device need not be computed at all.

@@ -47,12 +47,9 @@ class Camera:
             if isinstance(base, GymnasiumVector):
                 make_current(base.copies[0])
             picture = self._environment.render()
-        except gymnasium.error.DependencyNotInstalled as error:
-            raise EtudeError(f"{self._name} can't be drawn: {error}") from error
         except Exception as error:
             # Drawing is other people's code, drivers included, and fails in any way.
-            hint = f"; {_GL_HELP}" if _is_mujoco(self._name) or hasattr(self._environment.base, "look") else ""
-            raise EtudeError(f"{self._name} can't be drawn: {type(error).__name__}: {error}{hint}") from error
+            raise EtudeError(f"{self._name} can't be drawn: {self._reason(error)}") from error
         if picture is None:
             raise EtudeError(f"{self._name} can't be drawn: its render() gives no picture")
         return np.asarray(picture)
@@ -63,6 +60,14 @@ class Camera:
             return self.take()
         end, self._end = self._end, None
         return end
+
+    def _reason(self, error: Exception) -> str:
+        """Say once why there is no picture: an environment's failure has words of its own, and so has a missing package."""
+        if isinstance(error.__cause__ or error, gymnasium.error.DependencyNotInstalled):
+            return str(error.__cause__ or error)
+        said = str(error) if isinstance(error, EtudeError) else f"{type(error).__name__}: {error}"
+        is_mujoco = _is_mujoco(self._name) or hasattr(self._environment.base, "look")
+        return f"{said}; {_GL_HELP}" if is_mujoco else said
 
     def _see_end(self, index: int) -> None:
         if index == 0:
@@ -101,7 +106,7 @@ def make_to_show(
     try:
         with _without_complaints(config.id):
             environment = make_environment(wanted, num_envs=1, render_mode=mode)
-    except (UserError, TypeError) as error:
+    except (EtudeError, TypeError) as error:
         if "'render_mode'" in str(error):
             raise EtudeError(f"{config.id} can't be drawn: it takes no render_mode") from error
         if options and isinstance(error, UserError):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 
 import torch
 
@@ -64,12 +62,3 @@ def out_of_memory(error: torch.OutOfMemoryError) -> str:
         f"{said}; lower environment.num_envs, algorithm.batch_size or the networks' sizes, keep buffers on the CPU, "
         "or raise experiment.memory_fraction if it is set"
     )
-
-
-def memory_metrics() -> dict[str, float]:
-    """Return the most memory this process has held, and the GPU's, in MiB."""
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    metrics = {"system/memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        metrics["system/gpu_memory_mib"] = torch.cuda.max_memory_allocated() / 2**20
-    return metrics

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from etude.compute.devices import memory_metrics
+from etude.compute.memory_use import MemoryPeaks
 from etude.compute.random_streams import RandomStreams, global_generators_kept
 from etude.errors import EnvironmentFailureError, EtudeError
 from etude.orchestration.best_evaluations import BestEvaluations, Monitor, Ranked
@@ -105,6 +105,7 @@ class Orchestrator:
         self._watches_cycles = any(type(callback).on_cycle is not Callback.on_cycle for callback in self.callbacks)
         self._extra_callbacks: tuple[Callback, ...] = ()
         self._interrupted: str | None = None
+        self._memory = MemoryPeaks()
         self._evaluation: dict[str, float] = {}  # since the last row
         self._ranked: Ranked | None = None  # an evaluation among the best whose policy is not saved yet
         self._saved_at: dict[str, int] | None = None
@@ -235,6 +236,7 @@ class Orchestrator:
         return self.scheduler.total_cycles != began
 
     def _call(self, action: Action) -> HookResult:
+        self._memory.enter(self.scheduler.current_phase.name)
         if action.hook == "evaluate":
             self._evaluate()
             return HookResult()
@@ -296,7 +298,7 @@ class Orchestrator:
             if self.collector is not None:
                 row |= self.collector.read()
             row |= self._evaluation
-            row |= self._time_metrics() | memory_metrics()
+            row |= self._time_metrics() | self._memory.read()
             self._evaluation = {}
             if self._sink is not None:
                 with global_generators_kept():

@@ -55,9 +55,9 @@ def run_trials(
             raise UserError(f"run {stored.run.id} is of {config.environment.id}, which is no robot's task")
         if environment is not base:
             raise UserError("trials are for robots without environment.wrappers")
-        if round(seconds / base.dt) > base.max_episode_steps:
+        if round(seconds / base.dt) > base.episode_steps:
             raise UserError(
-                f"--seconds {seconds:g}: an episode of {config.environment.id} lasts {base.max_episode_steps * base.dt:g} s"
+                f"--seconds {seconds:g}: an episode of {config.environment.id} lasts {base.episode_steps * base.dt:g} s"
             )
         base.look(view or {})
         if videos is not None:

@@ -68,7 +68,7 @@ class RobotVector(VectorEnvironment):
         self.scene = build_scene(task, self.description, patterns, self.terrain)
         self.simulation = simulate(kind, self.scene, num_envs, self.device)
         self.dt = task.timestep * task.decimation
-        self.max_episode_steps: int = config.max_episode_steps or round(DEFAULT_EPISODE_S / self.dt)
+        self.max_episode_steps = self.episode_steps = config.max_episode_steps or round(DEFAULT_EPISODE_S / self.dt)
         self.generator = torch.Generator(self.device)
         self.memory = Memory(self.scene, num_envs, self.device)
         self.state = State(self.simulation, self.memory, self.dt, self.terrain)
@@ -238,7 +238,7 @@ class RobotVector(VectorEnvironment):
         for term in self.terminations.values():
             fell |= term(state)
         state.fell = fell
-        late = memory.age >= self.max_episode_steps
+        late = memory.age >= self.episode_steps
         if self.terrain is not None:
             late |= self.terrain.is_outside(state.base_position[:, :2])  # the task goes on, the ground does not
         truncated = late & ~fell

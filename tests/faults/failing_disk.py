@@ -73,12 +73,13 @@ def failing(disk: FailingDisk) -> Iterator[FailingDisk]:
     real_open = builtins.open
 
     def open_file(file: Any, mode: str = "r", buffering: int = -1, *rest: Any, **named: Any) -> Any:
-        if isinstance(file, int) or not set(mode) & set("wxa+"):
+        if not set(mode) & set("wxa+"):
             return real_open(file, mode, buffering, *rest, **named)
-        if disk.meets("open", file):
+        is_open = isinstance(file, int)  # by `os.open`, which has been asked
+        if not is_open and disk.meets("open", file):
             raise disk.error(file)
-        raw = _File(file, mode.replace("b", "").replace("t", ""))
-        raw.disk, raw.place = disk, os.fspath(file)
+        raw = _File(file, mode.replace("b", "").replace("t", ""), closefd=named.pop("closefd", True))
+        raw.disk, raw.place = disk, os.readlink(f"/proc/self/fd/{file}") if is_open else os.fspath(file)
         if "b" in mode and buffering == 0:
             return raw
         buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)  # type: ignore[type-var]

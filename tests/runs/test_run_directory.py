@@ -181,6 +181,8 @@ def test_what_a_killed_sitting_left_is_removed_by_the_next_but_never_through_a_l
     ]
     for path in left:
         path.touch()
+    left.append(run.checkpoints_path / ".saving-000006-144-8")
+    left[-1].mkdir()
     run.videos.rmdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / ".steps-1.mp4.tmp").touch()

@@ -68,7 +68,7 @@ class CheckpointStore:
         kind = "full" if set(parts) - {"policy"} else "policy"
         temporary = self.directory / f"{_SAVING}{name}"
         try:
-            self._remove_leftovers()
+            self.remove_leftovers()
             segments = write_segments(self.directory, encoder.segments)
             files = write_parts(temporary, encoded)
             created = datetime.now(UTC).isoformat(timespec="seconds")
@@ -153,6 +153,15 @@ class CheckpointStore:
             raise UserError(f"checkpoint {checkpoint.name} is not in {self.directory}")
         replace_link(self.directory / "best", checkpoint.name)
 
+    def remove_leftovers(self) -> None:
+        """Remove what a save that was killed left half-written; for the process that holds the run."""
+        own_folder(self.directory)
+        for path in self.directory.iterdir():
+            if path.name.startswith((_SAVING, _DELETING)):
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name.startswith(".") and path.name.endswith(LEFTOVER_SUFFIX):
+                path.unlink(missing_ok=True)
+
     def _thin_out(self, newest: str) -> None:
         found = self._read()
         full = [checkpoint for checkpoint in found if checkpoint.kind == "full"]
@@ -173,14 +182,6 @@ class CheckpointStore:
         # Which segments a checkpoint needs that can't be read, nobody knows.
         if not any(checkpoint.kind == "damaged" for checkpoint in left):
             remove_unused(self.directory, {path for checkpoint in left for path in checkpoint.segments})
-
-    def _remove_leftovers(self) -> None:
-        own_folder(self.directory)
-        for path in self.directory.iterdir():
-            if path.name.startswith((_SAVING, _DELETING)):
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name.startswith(".") and path.name.endswith(LEFTOVER_SUFFIX):
-                path.unlink(missing_ok=True)
 
 
 def _offer(older: list[Checkpoint]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import shutil
@@ -183,7 +184,9 @@ class Run(RunLayout):
         with brief_lock(self.path / ".record.lock"):
             remove_leftovers(self.path, "run.json", "summary.json", "resolved.yaml", "metrics.csv")
         remove_leftovers(self.path / "provenance", "*.json")
-        remove_leftovers(self.checkpoints_path, "last", "best")  # no save may follow that would
+        # Where it can't be done, the next save says why; but there may be none, so it is not left to that.
+        with contextlib.suppress(OSError):
+            self.checkpoints().remove_leftovers()
         remove_leftovers(self.logs, "superseded.jsonl")
         remove_leftovers(self.videos, "steps-*.mp4")
 

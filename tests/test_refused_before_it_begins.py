@@ -66,6 +66,7 @@ def _refusal(spec: str, *words: str, root: Path) -> str:
         ("algorithm.optimizer=math.sin", "is no optimiser"),
         (f"network.actor.type={HERE}.WrongSize", "gives (2, 1) for two observations, where (2, 2) is needed"),
         ("network.actor.type=torch.nn.Flatten", "network.actor: torch.nn.Flatten"),
+        ("network.actor.type=torch.nn.Identity", "network.actor: torch.nn.Identity has no weights that could be learnt"),
         ("buffers.rollout.type=replay", "buffers.rollout.type=replay: ppo can't learn from it; use rollout"),
         ("buffers.rollout.steps=7", "buffers.rollout.steps=7: ppo learns from algorithm.rollout_steps=8 at a time"),
         ("buffers.rollout.type=collections.deque", "is no buffer"),

@@ -136,10 +136,11 @@ class Training:
                 orchestrator.stop_reason = orchestrator.stop_reason or str(error)
                 told = f"{error}; run.log has the traceback" if error.details else str(error)
                 raise EnvironmentFailureError(f"{told}\n{goes_on(run)}", details=error.details) from error
-            except torch.OutOfMemoryError as error:
-                raise EtudeError(
-                    f"{out_of_memory(error)}; `{command('resume', run.path)}` goes on from the last save"
-                ) from error
+            except (MemoryError, RuntimeError) as error:
+                told = out_of_memory(error)
+                if told is None:
+                    raise
+                raise EtudeError(f"{told}; `{command('resume', run.path)}` goes on from the last save") from error
             except KeyboardInterrupt:
                 status = "interrupted"
                 raise

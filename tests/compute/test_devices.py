@@ -60,3 +60,9 @@ def test_each_process_takes_its_device_from_a_list(monkeypatch: pytest.MonkeyPat
 def test_running_out_of_memory_names_the_settings_that_help() -> None:
     said = out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has ..."))
     assert said.startswith("CUDA out of memory; lower environment.num_envs, algorithm.batch_size")
+
+
+def test_a_host_without_memory_is_told_too_and_other_errors_are_none_of_it() -> None:
+    for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")):
+        assert "this machine has no memory left; lower environment.num_envs" in str(out_of_memory(error))
+    assert out_of_memory(RuntimeError("shapes can't be multiplied")) is None

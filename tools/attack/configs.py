@@ -31,14 +31,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from etude.errors import EtudeError, NonFiniteError
+from etude.errors import EnvironmentFailureError, EtudeError, NonFiniteError
 from tools.attack.config_cases import Case, make_case
 
 SECONDS = 60
 MEMORY = 3 * 2**30
 """Bytes that a case may take besides what the parent has mapped."""
 SHRINKING_RUNS = 40
-GOOD = ("refused", "accepted", "nan", "idle")
+GOOD = ("refused", "accepted", "nan", "idle", "memory", "environment")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Result:
 
     outcome: str
     """refused, accepted, nan (trained until its weights were NaN, and said so), idle (a phase had too little to learn from,
-    and said so), or failed."""
+    and said so), memory (more than a case may take, and said so), environment (which its own arguments broke, and which is
+    said), or failed."""
     problem: str = ""
     """What went wrong, or why it was refused."""
     place: str = ""
@@ -262,6 +263,10 @@ def live(case: Case, folder: Path) -> Result:
             return Result("nan", str(error))
         if "did nothing in a whole cycle" in str(error) or "too little to learn from" in str(error):
             return Result("idle", str(error))
+        if "has no memory left" in str(error):
+            return Result("memory", str(error))
+        if isinstance(error, EnvironmentFailureError) and "kwargs" in str(case):
+            return Result("environment", str(error))
         return Result("failed", f"{stage}: {type(error).__name__}: {error}", _signature(stage, error))
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is what we are looking for
         told = "".join(traceback.format_exception(error)[-8:])

@@ -55,9 +55,13 @@ def set_up(
         torch.use_deterministic_algorithms(deterministic)
 
 
-def out_of_memory(error: torch.OutOfMemoryError) -> str:
-    """Return what happened and which settings need less memory."""
-    said = str(error).partition(". ")[0]
+def out_of_memory(error: BaseException) -> str | None:
+    """Return what happened and which settings need less memory; None if memory is not what was missing."""
+    # For memory of the host, torch raises a plain RuntimeError.
+    is_host = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    if not is_host and not isinstance(error, torch.OutOfMemoryError):
+        return None
+    said = "this machine has no memory left" if is_host else str(error).partition(". ")[0]
     return (
         f"{said}; lower environment.num_envs, algorithm.batch_size or the networks' sizes, keep buffers on the CPU, "
         "or raise experiment.memory_fraction if it is set"

@@ -55,6 +55,8 @@ def build_network(
 
 def _try(network: nn.Module, space: gymnasium.Space[Any], output_size: int, seed: int, where: str) -> None:
     """Let a user's own network look at two observations: what it can't read, or gives back in a wrong size, is said at once."""
+    if not any(weights.requires_grad for weights in network.parameters()):
+        raise UserError(f"{where} has no weights that could be learnt")
     specs = observation_specs(space)
     seen: Any = {name: torch.zeros((2, *spec.shape), dtype=spec.dtype) for name, spec in specs.items()}
     seen = seen.get("", seen)

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from etude import assembly, initial_weights, run_facts
 from etude.compute.devices import out_of_memory
 from etude.compute.random_streams import GlobalGenerators, global_generators_kept

@@ -19,6 +19,8 @@ from tools.attack.report import Report
 from tools.attack.subjects import Subject, make_subjects, tree_hash
 from tools.attack.workshop import Ended, command, workshop
 
+FOR_PROGRAMS = ("runs path", "runs path @best", "runs export")
+"""What these print is for programs and is byte for byte what it names, unless stdout is a terminal."""
 _RAW = ("\x1b", "\x07", "\x9b", "\u202e")
 
 Words = list[str | Path]
@@ -121,10 +123,11 @@ class _Attack:
         os.chdir(place)
         ended = command(*words)
         os.chdir(self.folder)
-        outcome = self._fault(ended, before) or ("refused" if ended.code else "done")
+        shown = ended.err if case.endswith(FOR_PROGRAMS) else ended.said
+        outcome = self._fault(ended, before, shown) or ("refused" if ended.code else "done")
         self.report.add(group, outcome, case, ended.said)
 
-    def _fault(self, ended: Ended, canary: str) -> str | None:
+    def _fault(self, ended: Ended, canary: str, shown: str) -> str | None:
         marks = [path for path in self.folder.rglob(MARK) if self.yard.canary not in path.parents]
         for mark in marks:
             mark.unlink()
@@ -132,4 +135,4 @@ class _Attack:
             return "CODE RUN"
         if tree_hash(self.yard.canary) != canary:
             return "WROTE OUTSIDE"
-        return "RAW ESCAPE" if any(letter in ended.said for letter in _RAW) else ended.fault
+        return "RAW ESCAPE" if any(letter in shown for letter in _RAW) else ended.fault

@@ -17,4 +17,7 @@ class Counter:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a count."""
-        self.value = state["value"]
+        value = state["value"]
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{str(value)[:60]!r} is not a count")
+        self.value = value

@@ -12,6 +12,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 from etude.errors import EtudeError, UserError, did_you_mean
@@ -114,7 +115,13 @@ class Registry:
         return {entry.name: entry for entry in self._installed()}
 
     def _installed(self) -> importlib.metadata.EntryPoints:
-        return importlib.metadata.entry_points(group=f"etude.{self.kind}")
+        return _installed_parts(f"etude.{self.kind}", tuple(sys.path))
+
+
+@cache
+def _installed_parts(group: str, path: tuple[str, ...]) -> importlib.metadata.EntryPoints:
+    """The entry points of a group on a path. Looking through every package takes ten milliseconds, a hundred times a run."""
+    return importlib.metadata.entry_points(group=group)
 
 
 def is_import_path(name: str) -> bool:

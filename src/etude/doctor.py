@@ -191,7 +191,7 @@ def _memory() -> str:
 
 
 def _display() -> Fact:
-    from etude.environments.rendering import has_display
+    from etude.environments.display import has_display
 
     if has_display():
         return Fact("display", "there is one")

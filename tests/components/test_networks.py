@@ -162,9 +162,9 @@ def test_a_decorated_class_can_be_named_and_a_name_taken_only_once(constant: str
     assert constant in networks.names()
     assert networks.resolve(constant).__name__ == "Constant"
     assert networks.describe()[constant] == "Always the same number."
-    with pytest.raises(ValueError, match=f"network '{constant}' is registered already"):
+    with pytest.raises(UserError, match=f"network '{constant}' is registered already"):
         register_network(constant)(nn.Linear)
-    with pytest.raises(ValueError, match="network 'mlp' is registered already"):
+    with pytest.raises(UserError, match="network 'mlp' is registered already"):
         register_network("mlp")(nn.Linear)
 
 

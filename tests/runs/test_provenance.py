@@ -78,7 +78,7 @@ def test_the_patch_and_the_copies_rebuild_the_working_tree(repository: Path, run
 def test_a_clean_tree_needs_no_patch(repository: Path, run_directory: Path) -> None:
     note = captured(run_directory, repository)
     assert (note["dirty"], note["patch"], note["untracked"], note["left_out"]) == (False, None, 0, [])
-    assert sorted(os.listdir(run_directory / "provenance")) == ["command.json", "environment.json", "git.json"]
+    assert sorted(os.listdir(run_directory / "provenance")) == ["command.json", "environment.json", "git.json", "modules.json"]
 
 
 def test_what_is_left_out_is_listed_with_its_reason(

@@ -55,7 +55,7 @@ class CriticOnly(Workflow):
 
 
 def build(monkeypatch: Any) -> Orchestrator:
-    monkeypatch.setitem(algorithms._registered, "ppo", CriticOnly)  # the smallest way into the real assembly
+    monkeypatch.setattr(algorithms, "resolve", lambda name, **options: CriticOnly)  # the smallest way into the real assembly
     return start(ppo_config())
 
 

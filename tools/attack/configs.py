@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from etude.errors import EnvironmentFailureError, EtudeError, NonFiniteError
 from tools.attack.config_cases import Case, make_case
@@ -298,20 +299,19 @@ def _life(composition: Any, folder: Path) -> Iterator[str]:
             return "two more cycles are enough"
 
     # Neither where a run came from nor whether it outlives a power cut is in question, and both cost more than the rest.
-    provenance.capture = lambda *_, **__: None
-    os.fsync = lambda _: None
-    training = session.start(composition, root=folder / "runs", quiet=True)
-    yield "train"
-    training.orchestrator.add_callback(Stop(training, from_outside=True))
-    run, outcome = training.run, training.finish()
-    if outcome.status == "interrupted":
-        yield "reopen"
-        training = session.reopen(run, quiet=True)
-        yield "resume"
-        training.orchestrator.add_callback(Stop(training, from_outside=False))
-        training.finish()
-    yield "evaluate"
-    measure(open_policy(run, "last"), 2, timeout_s=2)
+    with patch.object(provenance, "capture", lambda *_, **__: None), patch.object(os, "fsync", lambda _: None):
+        training = session.start(composition, root=folder / "runs", quiet=True)
+        yield "train"
+        training.orchestrator.add_callback(Stop(training, from_outside=True))
+        run, outcome = training.run, training.finish()
+        if outcome.status == "interrupted":
+            yield "reopen"
+            training = session.reopen(run, quiet=True)
+            yield "resume"
+            training.orchestrator.add_callback(Stop(training, from_outside=False))
+            training.finish()
+        yield "evaluate"
+        measure(open_policy(run, "last"), 2, timeout_s=2)
 
 
 def _is_bytes(text: str) -> bool:

@@ -16,6 +16,7 @@ from etude.cli.places import find_run
 from etude.cli.render_options import read_render_options
 from etude.cli.starting import starting
 from etude.cli.stored_code import again_with_stored_code
+from etude.environments.display import has_display
 
 if TYPE_CHECKING:
     from etude.environments.rendering import Show
@@ -126,7 +127,6 @@ def play(
 
         from etude import playing
         from etude.compute.random_streams import seed_global_generators
-        from etude.environments.rendering import has_display
         from etude.telemetry.paths_file import PathsFile
         from etude.telemetry.recorder import Recorder
 
@@ -278,7 +278,6 @@ def _what_to_show(render: str | None, video: Path | None, *, wants_video: bool) 
         raise UserError(f"--grid and --record-length are of a video, not of --render {render}; name it with --video FILE.mp4")
     if render == "none":
         return "nothing"
-    from etude.environments.rendering import has_display  # here: it brings torch, and what is wrong above is said at once
 
     if has_display():
         return "window"

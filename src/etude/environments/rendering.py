@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ import gymnasium
 import numpy as np
 
 from etude.config.schema import EnvironmentConfig
+from etude.environments.display import has_display
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.make import make_environment
 from etude.environments.vector import VectorEnvironment
@@ -24,11 +24,6 @@ from etude.errors import EtudeError, UserError
 Show = Literal["nothing", "window", "pictures"]
 DEFAULT_FPS = 30.0
 _GL_HELP = "set MUJOCO_GL=egl (apt install libegl1) or MUJOCO_GL=osmesa (apt install libosmesa6)"
-
-
-def has_display() -> bool:
-    """Whether a window could be opened."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 class Camera:

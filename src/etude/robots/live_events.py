@@ -111,7 +111,7 @@ class Joystick(EventSource):
 
 
 def _start_without_screen(pygame: Any) -> None:
-    from etude.environments.rendering import has_display
+    from etude.environments.display import has_display
 
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

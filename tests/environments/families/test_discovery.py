@@ -131,10 +131,11 @@ def test_every_copy_of_an_emulator_gets_a_worker_of_its_own(monkeypatch: pytest.
 
     def vector(make: Any, num_envs: int, *, workers: int, timeout_s: float) -> Any:
         asked.append((num_envs, workers))
-        return SimpleNamespace(num_envs=num_envs, compute_reward=None)
+        return SimpleNamespace(num_envs=num_envs, compute_reward=None, base=SimpleNamespace())
 
     monkeypatch.setattr(workers, "WorkerVector", vector)
     monkeypatch.setattr(factory, "family_of", lambda _: SimpleNamespace(**PRETENDED))
+    monkeypatch.setattr(factory, "episode_limit", lambda _: None)
     for count in (1, 3):
         make_environment(EnvironmentConfig(id="Retro/Some-v0", num_envs=count, workers=2))
     assert asked == [(1, 1), (3, 3)]

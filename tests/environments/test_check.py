@@ -15,7 +15,8 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from etude.cli import run as etude
-from etude.environments.check import Checker, Remark, check_environment
+from etude.environments.check import Checker, check_environment
+from etude.environments.check_report import Remark
 
 
 class Sound(gymnasium.Env[Any, Any]):
@@ -270,5 +271,7 @@ def test_a_game_is_checked_as_it_is_trained() -> None:
     """Defect 37: it looked at ALE's plain class, without the preprocessing."""
     pytest.importorskip("ale_py")
     found = {each.check: each for each in check_environment("ALE/Pong-v5", steps=20)}
-    assert "AtariGame" in found["builds"].says
-    assert "4, 84, 84" in found["spaces"].says.replace("×", ", ")
+    assert "AtariVector, 4 copies" in found["builds"].says
+    assert "4, 84, 84" in found["spaces"].says
+    assert "restart" in found["resume"].says
+    assert "AtariGame" in check_environment("ALE/Pong-v5", {"obs_type": "ram"}, steps=20)[0].says

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from etude.cli.output import drawing, emit_json, styled
 
 if TYPE_CHECKING:
-    from etude.environments.check import Remark
+    from etude.environments.check_report import Remark
 
 _MARKS = {"fine": ("✓", "green"), "notice": ("!", "yellow"), "wrong": ("✗", "bold red")}
 
@@ -24,16 +24,19 @@ def check(
 ) -> int:
     """Check an environment: its spaces, what it returns, its ends, its seeds, how it resumes, and its speed.
 
+    What is checked is what training steps: many copies together where there is a class for that, as for robots and Atari.
+
     ✓ is fine, ! works but could be better, ✗ must be fixed. Exit code 1 if anything is ✗.
 
     Parameters
     ----------
     environment
-        Its id, with the module that registers it: corridor:Corridor-v0. One in the current folder is found.
+        Its id, with the module that registers it: corridor:Corridor-v0. One in the current folder is found. Of robots, the
+        id or the YAML of a task, or a robot's own YAML, MJCF or URDF.
     kwargs
-        The environment's own arguments, such as length=6.
+        The environment's own arguments, such as length=6; for robots settings, such as environment.max_episode_steps=50.
     steps
-        Random steps to take.
+        Random steps to take, of all copies together.
     as_json
         Print JSON.
     """

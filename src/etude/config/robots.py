@@ -171,3 +171,8 @@ class RobotConfig:
     """How an episode begins."""
     solver: SolverConfig = SolverConfig()
     """The simulator's solver."""
+
+    @property
+    def usual_episode_steps(self) -> int:
+        """After how many steps an episode is cut where environment.max_episode_steps does not say: 20 seconds."""
+        return round(20.0 / (self.timestep * self.decimation))

@@ -3,49 +3,33 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Literal
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
-from gymnasium import spaces
 
 from etude.config.schema import EnvironmentConfig
 from etude.environments import snapshot
 from etude.environments.catalog import did_you_mean_id
 from etude.environments.check_data import copied, differing, is_flag, mismatch, reward_problem
+from etude.environments.check_report import SEED, Remark, Report, global_generators
+from etude.environments.check_robots import described_robots
+from etude.environments.check_vector import COPIES, VectorChecker
 from etude.environments.failures import place_of
 from etude.environments.families import family_of
-from etude.environments.make import import_module_of, make_copy
-from etude.environments.probe import in_words
+from etude.environments.make import import_module_of, make_copy, make_environment
 from etude.environments.replay import is_replayable
-from etude.environments.spaces import action_spec, finite_range, observation_specs
+from etude.environments.vector import VectorEnvironment
 from etude.errors import EtudeError, UserError
 
-SEED = 7
 _WORTH_A_WORKER_S = 50e-6
 
 
-@dataclass(frozen=True)
-class Remark:
-    """What one check found."""
-
-    level: Literal["fine", "notice", "wrong"]
-    check: str
-    says: str
-    way_out: str = ""
-
-
-class StoppedError(Exception):
-    """Nothing further can be checked."""
-
-
-class Checker:
+class Checker(Report):
     """Goes through one environment; what it found is in `remarks`."""
 
     def __init__(
@@ -60,24 +44,18 @@ class Checker:
 
         `on_remark` hears each remark as soon as it is made: a slow environment takes its time.
         """
-        self.remarks: list[Remark] = []
-        self._make, self._steps, self._bare, self._on_remark = make, steps, bare, on_remark
-
-    def run(self) -> list[Remark]:
-        """Check everything that can be checked."""
-        with suppress(StoppedError):
-            self._check()
-        return self.remarks
+        super().__init__(on_remark)
+        self._make, self._steps, self._bare = make, steps, bare
 
     def _check(self) -> None:
         env = self._called("builds", self._make)
         self._fine("builds", f"{type(env.unwrapped).__module__}.{type(env.unwrapped).__qualname__}")
         self._check_spaces(env)
-        before = _global_generators()
+        before = global_generators()
         first = self._check_reset(env)
         episodes = self._check_steps(env, first)
         self._check_ends(env, episodes)
-        drawn = [name for name, state in _global_generators().items() if state != before[name]]
+        drawn = [name for name, state in global_generators().items() if state != before[name]]
         self._called("seeds", lambda: self._check_seeds(env, drawn))
         self._called("resume", lambda: self._check_snapshot(env))
         self._called("speed", lambda: self._check_speed(env))
@@ -85,25 +63,10 @@ class Checker:
     # ---- what it says about itself ----
 
     def _check_spaces(self, env: gymnasium.Env[Any, Any]) -> None:
-        problems = []
         for name in ("observation_space", "action_space"):
             if not isinstance(getattr(env, name, None), gymnasium.Space):
                 self._stop("spaces", f"it has no {name}", f"set self.{name} to a space of gymnasium.spaces in __init__")
-        for check, space in ((observation_specs, env.observation_space), (action_spec, env.action_space)):
-            try:
-                check(space)
-            except UserError as problem:
-                problems.append(str(problem))
-        if problems:
-            way_out = "declare another space, or add a wrapper that does (gymnasium.ObservationWrapper, ActionWrapper)"
-            self._stop("spaces", "; ".join(problems), way_out)
-        action = env.action_space
-        if isinstance(action, spaces.Box) and not finite_range(action).all():
-            self._notice(
-                "spaces", f"actions without bounds: {in_words(action)}", "give the Box a low and a high; sac and td3 need them"
-            )
-        else:
-            self._fine("spaces", f"observations {in_words(env.observation_space)}; actions {in_words(action)}")
+        self._check_both_spaces(env.observation_space, env.action_space)
 
     # ---- what it returns ----
 
@@ -281,55 +244,6 @@ class Checker:
         else:
             self._fine("speed", says)
 
-    # ---- how it is said ----
-
-    def _called(self, check: str, function: Callable[[], Any]) -> Any:
-        try:
-            return function()
-        except (StoppedError, UserError):
-            raise
-        except Exception as problem:
-            raise self._raised(check, problem) from problem
-
-    def _raised(self, check: str, problem: BaseException) -> StoppedError:
-        said = str(problem).strip().partition("\n")[0]
-        way_out = f"look at {place_of(problem)}"
-        if "must inherit from" in said or "Gym is incompatible" in said:
-            said, way_out = (
-                "it is no gymnasium.Env",
-                "etude.environments.adapters has OldGymAdapter and DmEnvAdapter for others",
-            )
-            self._wrong(check, said, way_out)
-        else:
-            self._wrong(check, f"raised {type(problem).__name__}: {said}", way_out)
-        return StoppedError()
-
-    def _report_data(self, check: str, problems: list[str], fine: str) -> None:
-        for problem in problems[:5]:
-            self._wrong(check, *problem.rsplit(": ", 1)) if ": " in problem else self._wrong(check, problem)
-        if len(problems) > 5:
-            self._wrong(check, f"and {len(problems) - 5} more of this kind")
-        if not problems:
-            self._fine(check, fine)
-
-    def _fine(self, check: str, says: str, way_out: str = "") -> None:
-        self._remark(Remark("fine", check, says, way_out))
-
-    def _notice(self, check: str, says: str, way_out: str) -> None:
-        self._remark(Remark("notice", check, says, way_out))
-
-    def _wrong(self, check: str, says: str, way_out: str = "") -> None:
-        self._remark(Remark("wrong", check, says, way_out))
-
-    def _remark(self, remark: Remark) -> None:
-        self.remarks.append(remark)
-        if self._on_remark is not None:
-            self._on_remark(remark)
-
-    def _stop(self, check: str, says: str, way_out: str) -> Any:
-        self._wrong(check, says, way_out)
-        raise StoppedError
-
 
 def check_environment(
     name: str,
@@ -338,18 +252,43 @@ def check_environment(
     steps: int = 1000,
     on_remark: Callable[[Remark], None] | None = None,
 ) -> list[Remark]:
-    """Check the environment of this id; `module:Name-v0` imports the module first. Raises UserError for an unknown id."""
+    """Check the environment of this id; `module:Name-v0` imports the module first. Raises UserError for an unknown id.
+
+    Robots have ids and files: a task, a robot's own YAML, or its MJCF or URDF. `kwargs` are settings there, as training takes
+    them.
+    """
     if steps < 1:
         raise UserError(f"--steps {steps}: must be at least 1")
+    described = described_robots(name, kwargs or {})
+    if described is not None:
+        config, device = described
+        return _checked_vector(config, device, steps, on_remark)
     with _failed_import_told(name):
         import_module_of(name)
     plain, family = name.rpartition(":")[2], family_of(name)
     family.register(name)
     if plain not in gymnasium.registry:
         raise UserError(f"{name}: no environment of this id is registered{did_you_mean_id(plain)}")
-    config = EnvironmentConfig(id=name, kwargs=kwargs or {})
+    config = EnvironmentConfig(id=name, num_envs=COPIES, kwargs=kwargs or {})
+    native = family.make_vector(config, 1)
+    if native is not None:
+        native.close()
+        return _checked_vector(config, None, steps, on_remark)
     # As training would show it: a family's own class and wrappers, where it has any.
     return Checker(lambda: make_copy(config), steps=steps, bare=family.module is None, on_remark=on_remark).run()
+
+
+def _checked_vector(
+    config: EnvironmentConfig, device: torch.device | None, steps: int, on_remark: Callable[[Remark], None] | None
+) -> list[Remark]:
+    """Check what training steps, with fewer copies."""
+
+    def make(limit: int | None) -> VectorEnvironment:
+        chosen = config if limit is None else replace(config, max_episode_steps=limit)
+        captures = device is not None and device.type == "cuda"
+        return make_environment(chosen, num_envs=COPIES, training=True, device=device, capture=captures)
+
+    return VectorChecker(make, steps=steps, on_remark=on_remark).run()
 
 
 @contextmanager
@@ -367,11 +306,3 @@ def _difference(one: tuple[Any, ...], two: tuple[Any, ...]) -> str | None:
     """Return in what two moments differ, or None."""
     what = differing(one[0], two[0]) or (differing(one[1], two[1]) and "the reward")
     return what or ("how the episode ends" if (bool(one[2]), bool(one[3])) != (bool(two[2]), bool(two[3])) else None)
-
-
-def _global_generators() -> dict[str, Any]:
-    return {
-        "numpy.random": repr(np.random.get_state(legacy=False)),  # noqa: NPY002 # the very one that must not be used
-        "random": random.getstate(),
-        "torch": bytes(torch.get_rng_state().numpy().tobytes()),
-    }

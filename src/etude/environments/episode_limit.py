@@ -12,7 +12,9 @@ from etude.environments.wrappers.timing import FrameSkipConfig, TimeLimitConfig
 def episode_limit(config: EnvironmentConfig) -> int | None:
     """Return the tightest of the config's own limit, or else the registered one, and those of wrappers; None without any."""
     limit = config.max_episode_steps
-    if limit is None:
+    if limit is None and config.robot is not None:
+        limit = config.robot.usual_episode_steps
+    elif limit is None:
         family_of(config.id).register()
         spec = gymnasium.registry.get(config.id.rpartition(":")[2])
         limit = spec.max_episode_steps if spec is not None else None

@@ -34,8 +34,6 @@ from etude.robots.terms.terminations import TERMINATIONS
 from etude.robots.terrain import Levels, Terrain
 from etude.robots.trouble import Trouble
 
-DEFAULT_EPISODE_S = 20.0
-
 
 class RobotVector(VectorEnvironment):
     """N robots with one task.
@@ -68,7 +66,7 @@ class RobotVector(VectorEnvironment):
         self.scene = build_scene(task, self.description, patterns, self.terrain)
         self.simulation = simulate(kind, self.scene, num_envs, self.device)
         self.dt = task.timestep * task.decimation
-        self.max_episode_steps = self.episode_steps = config.max_episode_steps or round(DEFAULT_EPISODE_S / self.dt)
+        self.max_episode_steps = self.episode_steps = config.max_episode_steps or task.usual_episode_steps
         self.generator = torch.Generator(self.device)
         self.memory = Memory(self.scene, num_envs, self.device)
         self.state = State(self.simulation, self.memory, self.dt, self.terrain)

@@ -27,6 +27,17 @@ ALLOWED = {
     "telemetry": {"telemetry", "errors"},
     "comparison": {"comparison", "runs", "telemetry", "errors"},
     "deploy": {"deploy", "stored_policy", "robots", "environments", "workflows", "components", "config", "runs", "errors"},
+    "saved_components": {
+        "saved_components",
+        "assembly",
+        "workflows",
+        "components",
+        "environments",
+        "compute",
+        "config",
+        "runs",
+        "errors",
+    },
     "verification": {
         "verification",
         "session",

@@ -17,10 +17,35 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from etude.api import Run, evaluate, load_policy, make_environment, open_run, play, resume, start, train
+    from etude.api import (
+        Run,
+        evaluate,
+        load_component,
+        load_policy,
+        make_environment,
+        open_run,
+        play,
+        resume,
+        save_component,
+        start,
+        train,
+    )
     from etude.runs.index import find_runs
 
-__all__ = ["Run", "evaluate", "find_runs", "load_policy", "make_environment", "open_run", "play", "resume", "start", "train"]
+__all__ = [
+    "Run",
+    "evaluate",
+    "find_runs",
+    "load_component",
+    "load_policy",
+    "make_environment",
+    "open_run",
+    "play",
+    "resume",
+    "save_component",
+    "start",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,6 +26,8 @@ from etude.playing import play as play
 from etude.runs import run as stored
 from etude.runs.places import default_root
 from etude.runs.run_selection import Selection, select_run
+from etude.saved_components.component_file import load_component as load_component
+from etude.saved_components.component_file import save_component as save_component
 from etude.stored_policy import open_policy
 from etude.telemetry.jsonl import read_rows
 from etude.telemetry.names import Row

@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from etude.components.recipes import Recipe, remember
 from etude.environments.spaces import finite_range, leaf_spaces
 from etude.environments.vector import ACTION_MASK, Observation
 
@@ -60,6 +61,7 @@ class ObservationNormalizer(nn.Module):
                 self._index[name] = len(parts)
                 parts.append(RunningMoments(tuple(part.shape)) if mode == "rolling" else _StaticBounds(part))
         self.parts = nn.ModuleList(parts)
+        remember(self, Recipe("observation_normalizer", spaces={"space": space}, values={"mode": mode}))
 
     def forward(self, observation: Observation) -> Observation:
         """Return the observation on its common scale."""
@@ -112,6 +114,7 @@ class RewardNormalizer(nn.Module):
         self.gamma = gamma
         self.moments = RunningMoments()
         self.register_buffer("running_return", torch.zeros(num_envs, dtype=torch.float64))
+        remember(self, Recipe("reward_normalizer", values={"num_envs": num_envs, "gamma": gamma}))
 
     @torch.no_grad()
     def update(self, rewards: Tensor, ended: Tensor) -> None:

@@ -22,6 +22,7 @@ from etude.components.critics import Ensemble, space_with_action, with_action
 from etude.components.networks.build import build_network
 from etude.components.networks.layers import Activation
 from etude.components.networks.mlp import MLPConfig
+from etude.components.recipes import Recipe, remember
 from etude.compute.random_streams import derive_seed
 from etude.config.constraints import PositiveInt
 from etude.config.registry import value_functions
@@ -125,6 +126,21 @@ def get(
         raise UserError(
             f"a value function is {{class_name: NAME, config: {{...}}}} (known: {', '.join(value_functions.names())})"
         )
-    cls = value_functions.resolve(name)
     settings: dict[str, Any] = {SPELLINGS.get(str(key), str(key)): value for key, value in options.items()}
-    return cls(Validator().build(cls.Config, {"class_name": name, **settings}), observation_space, action_space, seed=seed)
+    return build_value_function(read_settings({"class_name": name, **settings}), observation_space, action_space, seed=seed)
+
+
+def read_settings(data: Mapping[str, Any], *, allow_imports: bool = True) -> Any:
+    """Return the settings of the value function that `class_name` means; an import path is followed only if allowed."""
+    cls = value_functions.resolve(data["class_name"], allow_imports=allow_imports)
+    return Validator(allow_imports=allow_imports).build(cls.Config, data)
+
+
+def build_value_function(
+    settings: Any, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any] | None = None, *, seed: int = 0
+) -> ValueFunction:
+    """Build a value function of its settings, with first weights that depend on the seed."""
+    made = value_functions.resolve(settings.class_name)(settings, observation_space, action_space, seed=seed)
+    given = {"observation_space": observation_space, "action_space": action_space}
+    seen = {name: space for name, space in given.items() if space is not None}
+    return remember(made, Recipe("value_function", settings, seen, values={"seed": seed}))

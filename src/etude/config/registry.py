@@ -89,7 +89,7 @@ class Registry:
             if not allow_imports:
                 raise UserError(
                     f"{self.kind} '{name}' is code from an import path, and this config did not come from your own files; "
-                    "pass --trust if you know where it is from"
+                    "pass --trust (in Python trust=True) if you know where it is from"
                 )
             _see_current_folder()
             return load_object(name, kind=self.kind)

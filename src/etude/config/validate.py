@@ -47,6 +47,13 @@ class Validator:
             raise ConfigError(*self.problems)
         return built
 
+    def choose(self, mark: Component, data: Any, path: str) -> Any:
+        """Return the settings of one part, chosen by name; raises ConfigError with all problems found."""
+        built = self._attempt(Annotated[Any, mark], data, path)
+        if self.problems:
+            raise ConfigError(*self.problems)
+        return built
+
     def _dataclass(self, cls: type[Any], data: Mapping[str, Any], path: str) -> Any:
         known = field_types(cls)
         values = {}

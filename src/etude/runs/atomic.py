@@ -8,6 +8,7 @@ import json
 import math
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 # What a crash can leave behind: hidden files with this ending, safe to delete.
@@ -17,13 +18,19 @@ _LONGEST_NAME = 255
 
 def write_bytes_atomic(path: Path, data: bytes) -> None:
     """Replace the file at `path` with `data`, on the disk before this returns."""
+    with replacing(path) as temporary, open(temporary, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give the place of a new file, to be written and fsynced within; afterwards it stands at `path`, or nothing changed."""
+    # Not tempfile: its 0600 would hide the run from the colleagues that the umask lets in.
     temporary = _beside(path)
     try:
-        # Not tempfile: its 0600 would hide the run from the colleagues that the umask lets in.
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
         os.replace(temporary, path)
     except BaseException:
         _forget(temporary)

@@ -20,7 +20,7 @@ from etude.runs.state_tree import Fetch, decode
 from etude.runs.tensor_file import TensorFile
 from etude.segments import Segment, StoredSegment
 
-_MISFITS = (KeyError, ValueError, TypeError, AttributeError, IndexError, AssertionError, RuntimeError, RecursionError)
+MISFITS = (KeyError, ValueError, TypeError, AttributeError, IndexError, AssertionError, RuntimeError, RecursionError)
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def fitting(checkpoint: Checkpoint, what: str) -> Iterator[None]:
         yield
     except (EtudeError, torch.OutOfMemoryError):
         raise
-    except _MISFITS as error:
+    except MISFITS as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise CheckpointError(f"checkpoint {checkpoint.name} does not fit {what}: {one_line(reason)}") from error
 

@@ -7,26 +7,32 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import safetensors.torch
 import torch
 from safetensors import safe_open
 
 from etude.errors import CheckpointError
+from etude.files.documents import parse_json
 from etude.runs.state_tree import STORABLE_DTYPES
 
 MAX_HEADER = 64 * 2**20
 _LENGTH_FIELD = 8
+_METADATA = "__metadata__"
 
 
-def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> tuple[str, int]:
-    """Write `tensors` to a new file, fsynced; returns its SHA-256 and size.
+def write_tensors(
+    path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
+) -> tuple[str, int]:
+    """Write `tensors`, and words about them, to a new file, fsynced; returns its SHA-256 and size.
 
     Not the library's own writer: this one has a single tensor in host memory at a time, hashes what it writes on the
     way, and a full disk stays an OSError.
     """
     # Widest first, so that every tensor starts at a multiple of its item size.
     ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())
-    header: dict[str, object] = {}
+    header: dict[str, object] = {} if metadata is None else {_METADATA: dict(metadata)}
     end = 0
     for name, tensor in ordered:
         start, end = end, end + tensor.numel() * tensor.element_size()
@@ -45,14 +51,33 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> tuple[str,
             file.write(data)
             digest.update(data)
         for _, tensor in ordered:
-            # resolve_neg: a lazily negated view holds the bits of its opposite.
-            flat = tensor.detach().cpu().resolve_neg().contiguous().reshape(-1)
-            content = flat.view(torch.uint8).numpy().data
+            content = content_of(tensor)
             file.write(content)
             digest.update(content)
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest(), _LENGTH_FIELD + len(encoded) + end
+
+
+def content_of(tensor: torch.Tensor) -> memoryview:
+    """Return the bytes of a tensor's entries, in order."""
+    # resolve_neg: a lazily negated view holds the bits of its opposite.
+    flat = tensor.detach().cpu().resolve_neg().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data
+
+
+def read_tensors(data: bytes) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    """Return the words and the tensors of a file whose bytes are `data`; ValueError when it is none of these."""
+    _check_length(data[: _LENGTH_FIELD + 1], len(data))
+    header = parse_json(data[_LENGTH_FIELD : _LENGTH_FIELD + int.from_bytes(data[:_LENGTH_FIELD], "little")])
+    words = header.get(_METADATA, {}) if isinstance(header, dict) else None
+    if not isinstance(words, dict) or not all(isinstance(word, str) for word in words.values()):
+        raise ValueError("its header is none of safetensors")
+    try:
+        tensors = safetensors.torch.load(data)
+    except Exception as error:  # for strange files the library raises its own type, KeyError, ValueError ...
+        raise _unreadable(error) from error
+    return words, _storable(tensors)
 
 
 class TensorFile:
@@ -80,7 +105,15 @@ def _mapped(path: Path) -> dict[str, torch.Tensor]:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except Exception as error:  # for strange files the library raises its own type, KeyError, ValueError ...
-        raise ValueError(f"not readable as safetensors ({str(error)[:200]})") from error
+        raise _unreadable(error) from error
+    return _storable(tensors)
+
+
+def _unreadable(error: Exception) -> ValueError:
+    return ValueError(f"not readable as safetensors ({str(error)[:200]})")
+
+
+def _storable(tensors: dict[str, Any]) -> dict[str, torch.Tensor]:
     for name, tensor in tensors.items():
         if tensor.dtype not in STORABLE_DTYPES:
             raise ValueError(f"tensor '{name[:120]}' is {tensor.dtype}, which is never stored")
@@ -90,9 +123,13 @@ def _mapped(path: Path) -> dict[str, torch.Tensor]:
 def _check_header(path: Path) -> None:
     size = path.stat().st_size
     with open(path, "rb") as file:
-        length = int.from_bytes(file.read(_LENGTH_FIELD), "little")
-        first = file.read(1)
-    if size < _LENGTH_FIELD + 2 or first != b"{":
+        _check_length(file.read(_LENGTH_FIELD + 1), size)
+
+
+def _check_length(begin: bytes, size: int) -> None:
+    """`begin` are the first bytes of a file of `size` bytes: the length of its header, and where that begins."""
+    length = int.from_bytes(begin[:_LENGTH_FIELD], "little")
+    if size < _LENGTH_FIELD + 2 or begin[_LENGTH_FIELD:] != b"{":
         raise ValueError("not a safetensors file")
     if length > min(size - _LENGTH_FIELD, MAX_HEADER):
         raise ValueError(f"its header claims {length} bytes, the file has {size}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -16,6 +17,7 @@ from torch.optim import Optimizer
 
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.optimizers import load_optimizer_state, optimizer_state
+from etude.components.recipes import Recipe, remember
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.accelerate import is_recorded
 from etude.compute.captured import Captured
@@ -150,6 +152,12 @@ class Workflow(ABC):
     supports_memory: ClassVar[bool] = False
     """Whether its networks may have memory: it carries their state while acting and learns from sequences."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let the policies of any algorithm remember what they were made of, so that each can be saved by itself."""
+        super().__init_subclass__(**options)
+        if "policy" in vars(cls):
+            cls.policy = _remembering(cls.policy)  # type: ignore[method-assign] # it takes the same
+
     def __init__(self) -> None:
         self.metrics = MetricSums()
         self._hyper: dict[str, Tensor] = {}
@@ -260,7 +268,7 @@ class Workflow(ABC):
         """Return what leaves the lab: by default this workflow's own `act`, frozen."""
         from etude.workflows.policy import WorkflowPolicy
 
-        return WorkflowPolicy(self)
+        return _remembered(WorkflowPolicy(self), self)
 
     def recorded(self, explore: Callable[[Observation], ActResult]) -> Callable[[Observation], ActResult] | None:
         """Return a way to explore that is recorded, where updates are too; None elsewhere. It draws from `action` alone."""
@@ -328,6 +336,22 @@ class Workflow(ABC):
         self._hyper_written.clear()
         for name, value in state["_hyper"].items():
             self.scheduled(name).copy_(value)
+
+
+def _remembering(make: Callable[[Any], Policy]) -> Callable[[Any], Policy]:
+    @wraps(make)
+    def policy(self: Workflow) -> Policy:
+        return _remembered(make(self), self)
+
+    return policy
+
+
+def _remembered(policy: Policy, workflow: Workflow) -> Policy:
+    context = getattr(workflow, "context", None)
+    if context is None:  # not initialised: of no settings and spaces yet
+        return policy
+    spaces = {"observation_space": context.observation_space, "action_space": context.action_space}
+    return remember(policy, Recipe("policy", context.config, spaces))
 
 
 def _named(metrics: Metrics) -> Metrics:

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from etude.components.distributions import ActionHead, Distribution, check_mask, make_head
 from etude.components.networks.build import build_network
 from etude.components.networks.memory import has_memory
+from etude.components.recipes import Recipe, remember
 from etude.compute.random_streams import derive_seed
 from etude.config.constraints import Component
 from etude.config.validate import Validator
 from etude.environments.vector import ACTION_MASK, Observation
-from etude.errors import ConfigError, UserError
+from etude.errors import UserError
 
 
 class ActorCritic(nn.Module):
@@ -46,7 +47,29 @@ def make_actor_critic(
 
     `network` is a registered name or an import path, and `options` are its settings; a wrong one is an error that names it.
     """
-    settings = _validated({"type": network, **options})
+    settings = Validator().choose(Component("network"), {"type": network, **options}, "network")
+    return build_actor_critic(
+        settings,
+        observation_space,
+        action_space,
+        critic=critic,
+        seed=seed,
+        init_noise_std=init_noise_std,
+        fixed_std=fixed_std,
+    )
+
+
+def build_actor_critic(
+    settings: Any,
+    observation_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
+    *,
+    critic: bool,
+    seed: int,
+    init_noise_std: float,
+    fixed_std: bool,
+) -> ActorCritic:
+    """Build it of a network's settings, which are as they should be."""
     head = make_head(action_space, init_noise_std=init_noise_std, fixed_std=fixed_std)
     check_mask(observation_space, head)
 
@@ -56,16 +79,11 @@ def make_actor_critic(
         )
         if has_memory(made):
             raise UserError(
-                f"{network} has memory, and an ActorCritic looks at one observation at a time; use the network itself"
+                f"{settings.type} has memory, and an ActorCritic looks at one observation at a time; use the network itself"
             )
         return made
 
-    return ActorCritic(build("actor", head.size, 0.01), head, build("critic", 1, 1.0) if critic else None)
-
-
-def _validated(data: dict[str, Any]) -> Any:
-    validator = Validator()
-    built = validator._component(Component("network"), data, "network")
-    if validator.problems:
-        raise ConfigError(*validator.problems)
-    return built
+    made = ActorCritic(build("actor", head.size, 0.01), head, build("critic", 1, 1.0) if critic else None)
+    spaces = {"observation_space": observation_space, "action_space": action_space}
+    values = {"critic": critic, "seed": seed, "init_noise_std": init_noise_std, "fixed_std": fixed_std}
+    return remember(made, Recipe("actor_critic", settings, spaces, values=values))

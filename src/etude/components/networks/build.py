@@ -10,11 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from etude.components.networks.memory import has_memory
+from etude.components.recipes import Recipe, recipe_with_parts, remember
 from etude.compute.random_streams import isolated_global_generators
 from etude.config.registry import networks
 from etude.config.validate import Part
 from etude.environments.spaces import observation_specs
 from etude.errors import UserError
+
+TRUNK = "trunk"
+"""The part of a head that is another network."""
 
 
 def build_network(
@@ -50,7 +54,10 @@ def build_network(
         raise UserError(f"{where}: {options.type} is no network: it makes a {type(network).__name__}, not a torch.nn.Module")
     if isinstance(options, Part) and not has_memory(cls):
         _try(network, observation_space, output_size, seed, f"{where}: {options.type}")
-    return network
+    values = {"output_size": output_size, "seed": seed, "output_gain": output_gain}
+    if isinstance(observation_space, nn.Module):  # of a head: the network that it stands on
+        return remember(network, recipe_with_parts("network", {TRUNK: observation_space}, settings=options, values=values))
+    return remember(network, Recipe("network", options, {"observation_space": observation_space}, values=values))
 
 
 def _try(network: nn.Module, space: gymnasium.Space[Any], output_size: int, seed: int, where: str) -> None:

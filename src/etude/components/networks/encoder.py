@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn import functional
 
+from etude.components.recipes import Recipe, remember
 from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import ACTION_MASK, Observation
 
@@ -24,6 +25,7 @@ class FlatEncoder(nn.Module):
         super().__init__()
         self._parts = {name: part for name, part in leaf_spaces(space).items() if name != ACTION_MASK}
         self.size = sum(_width(part) for part in self._parts.values())
+        remember(self, Recipe("flat_encoder", spaces={"space": space}))
 
     def forward(self, observation: Observation) -> Tensor:
         """(*batch, ...) → (*batch, size), for any number of batch dimensions"""

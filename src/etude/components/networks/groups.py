@@ -11,6 +11,7 @@ from torch import nn
 
 from etude.components.networks.keyed_encoder import SINGLE
 from etude.components.networks.memory import has_memory
+from etude.components.recipes import recipe_with_parts, remember
 from etude.environments.vector import Observation
 
 ACTOR = "actor"
@@ -30,7 +31,8 @@ def group_of(role: str, space: gymnasium.Space[Any], beside: Sequence[str] = ())
 
 def reads_group(network: nn.Module, key: str, beside: Sequence[str] = ()) -> nn.Module:
     """Return the network, fed with one part of the observation, and those beside it."""
-    return RememberingGroupReader(network, key, beside) if has_memory(network) else GroupReader(network, key, beside)
+    reader = RememberingGroupReader(network, key, beside) if has_memory(network) else GroupReader(network, key, beside)
+    return remember(reader, recipe_with_parts("group", {"network": network}, values={"key": key, "beside": list(beside)}))
 
 
 class GroupReader(nn.Module):

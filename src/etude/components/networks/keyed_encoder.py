@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 
 from etude.components.networks.encoder import FlatEncoder
 from etude.components.networks.layers import Activation, hidden_layers
+from etude.components.recipes import Recipe, recipe_with_parts, remember
 from etude.config.constraints import PositiveInt
 from etude.config.registry import encoders
 from etude.config.validate import Part
@@ -79,6 +80,7 @@ class KeyedEncoder(nn.Module):
         self._keys = tuple(parts)
         self.parts = nn.ModuleList(parts.values())
         self.size = sum(int(part.size) for part in parts.values())  # type: ignore[arg-type] # every encoder has a size
+        remember(self, recipe_with_parts("keyed_encoder", parts))
 
     def forward(self, observation: Observation) -> Tensor:
         """(*batch, ...) → (*batch, size)"""
@@ -100,10 +102,12 @@ def make_encoder(
     options = {key: chosen.get(name) or default(key, leaves[key]) for name, key in names.items()}
     if not any(options.values()):
         return FlatEncoder(space)
-    return KeyedEncoder({key: _build(options[key], leaves[key], key or SINGLE, generator) for key in leaves})
+    parts = {key: build_encoder(options[key], leaves[key], key or SINGLE, generator) for key in leaves}
+    return KeyedEncoder(parts)
 
 
-def _build(options: Any, space: gymnasium.Space[Any], name: str, generator: Generator) -> nn.Module:
+def build_encoder(options: Any, space: gymnasium.Space[Any], name: str, generator: Generator) -> nn.Module:
+    """Return what reads one part of an observation, called `name` in errors; without options it is flat."""
     options = options or FlatEncoderConfig()
     cls = encoders.resolve(options.type)
     try:
@@ -112,4 +116,4 @@ def _build(options: Any, space: gymnasium.Space[Any], name: str, generator: Gene
         raise UserError(f"encoders.{name}: {error}") from error
     if not isinstance(getattr(part, "size", None), int):
         raise UserError(f"encoders.{name}: {options.type} has no 'size', the number of features it returns")
-    return part
+    return remember(part, Recipe("encoder", options, {"space": space}))

@@ -9,10 +9,13 @@ import gymnasium
 import pytest
 from torch import Tensor, nn
 
-from etude import session
+from etude import assembly, session
 from etude.config.compose import compose
+from etude.environments.make import make_environment
 from etude.errors import UserError
 from etude.orchestration.callbacks import Callback
+from etude.runs.saved_checkpoint import Checkpoint
+from etude.stored_policy import open_policy
 
 HERE = "tests.test_refused_before_it_begins"
 SMALL = ("environment.num_envs=4", "algorithm.batch_size=16", "training.total_steps=256", "experiment.compile=off")
@@ -61,12 +64,17 @@ def _refusal(spec: str, *words: str, root: Path) -> str:
         ("algorithm.optimizer={type:adam,betas:0.9}", "algorithm.optimizer: adam with {'betas': 0.9} can't be used"),
         ("algorithm.optimizer={type:sgd,momentum:-1}", "Invalid momentum value"),
         ("algorithm.optimizer={type:adam,fused:true,foreach:true}", "algorithm.optimizer: adam with"),
+        ("algorithm.optimizer={type:adam,maximize:true}", "algorithm.optimizer.maximize=true: every algorithm's losses are to"),
         ("algorithm.optimizer=torch.optim.LBFGS", "algorithm.optimizer: torch.optim.LBFGS with no options can't be used"),
         ("algorithm.optimizer=torch.optim.SparseAdam", "can't be used: RuntimeError: SparseAdam does not support dense"),
         ("algorithm.optimizer=math.sin", "is no optimiser"),
         (f"network.actor.type={HERE}.WrongSize", "gives (2, 1) for two observations, where (2, 2) is needed"),
         ("network.actor.type=torch.nn.Flatten", "network.actor: torch.nn.Flatten"),
         ("network.actor.type=torch.nn.Identity", "network.actor: torch.nn.Identity has no weights that could be learnt"),
+        (
+            "network.actor.hidden_dims=[1099511627776]",
+            "network.actor.type=mlp: this machine has no memory left for a network of this size; make its layers",
+        ),
         ("buffers.rollout.type=replay", "buffers.rollout.type=replay: ppo can't learn from it; use rollout"),
         ("buffers.rollout.steps=7", "buffers.rollout.steps=7: ppo learns from algorithm.rollout_steps=8 at a time"),
         ("buffers.rollout.type=collections.deque", "is no buffer"),
@@ -113,3 +121,44 @@ def test_an_optimiser_that_is_not_to_be_fused_is_not(tmp_path: Path) -> None:
 def test_an_own_network_of_the_right_size_and_optimisers_from_elsewhere_still_work(tmp_path: Path) -> None:
     words = [f"network.actor={{type:{HERE}.WrongSize,outputs:2}}", "algorithm.optimizer=torch.optim.Adagrad", *SMALL, *ROLLOUT]
     assert session.train(compose("CartPole-v1:ppo", words=words), root=tmp_path, quiet=True).status == "finished"
+
+
+def test_pictures_that_take_millions_of_weights_are_remarked_upon() -> None:
+    words = ["environment.wrappers=[pixel_observations]", *SMALL, *REPLAY]
+    asked = assembly.resolve(compose("CartPole-v1:dqn", words=words).config)
+    orchestrator = assembly.build(asked)
+    (note,) = assembly.size_remarks(orchestrator.workflow)
+    orchestrator.close()
+    assert note.startswith("network.q has 9")
+    assert note.endswith("to read pictures of (400, 600, 3); the wrapper resize makes them smaller, and learning faster")
+    small = compose("CartPole-v1:dqn", words=["environment.wrappers=[pixel_observations,{id:resize,size:16}]", *words[1:]])
+    orchestrator = assembly.build(assembly.resolve(small.config))
+    assert assembly.size_remarks(orchestrator.workflow) == []
+    orchestrator.close()
+
+
+NO_MEMORY = RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: 9 bytes")
+
+
+def _fails(*_: object, **__: object) -> None:
+    raise NO_MEMORY
+
+
+def test_a_lack_of_memory_while_a_run_is_built_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembly, "build_workflow", _fails)  # where networks are copied and moved to a device
+    assert "this machine has no memory left; lower environment.num_envs" in _refusal("CartPole-v1:ppo", root=tmp_path)
+
+
+def test_a_lack_of_memory_while_a_run_is_loaded_is_not_blamed_on_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*SMALL, *ROLLOUT]
+    run = session.train(compose("CartPole-v1:ppo", words=words), root=tmp_path, quiet=True).run
+    policy = open_policy(run, "last")
+    monkeypatch.setattr(Checkpoint, "load", _fails)
+    with pytest.raises(UserError, match=r"^this machine has no memory left; lower"):
+        session.reopen(run, quiet=True)
+    with pytest.raises(UserError, match=r"^this machine has no memory left; lower"):
+        policy.build(make_environment(policy.config.environment))
+    with pytest.raises(UserError, match=r"^this machine has no memory left; lower"):
+        session.start(compose("CartPole-v1:ppo", words=[*words, f"experiment.init_from={run.path}"]), root=tmp_path, quiet=True)

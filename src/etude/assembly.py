@@ -14,6 +14,7 @@ from torch import nn
 from etude.buffers.base import Buffer
 from etude.components.critics import Ensemble
 from etude.components.networks.build import build_network
+from etude.components.networks.conv_encoder import is_image
 from etude.components.networks.groups import group_of, reads_group
 from etude.components.networks.memory import has_memory
 from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_recorded
@@ -42,6 +43,9 @@ ROWS_PER_RUN = 200
 EVENTS_PER_RUN = 10
 USUAL_EPISODE = 1000
 """How long episodes are taken to be at most where no time limit is known."""
+
+MANY_WEIGHTS = 10_000_000
+"""More than a network of this field needs to read a picture; convolutions over 84 × 84 pixels take 2 million."""
 
 
 def resolve(config: Config) -> Config:
@@ -128,6 +132,22 @@ def remarks(config: Config, asked: Config) -> list[str]:
     if wanted in _NOT_COMPILED and wanted != found:
         notes += [f"experiment.compile={wanted} is read as {found}: {_NOT_COMPILED[wanted]}"]
     return notes + _workflow_class(config).remarks(config)
+
+
+def size_remarks(workflow: Workflow) -> list[str]:
+    """Return which networks take many weights to read pictures that could be smaller."""
+    context = workflow.context
+    shapes = [space.shape for space in leaf_spaces(context.observation_space).values() if is_image(space)]
+    if not shapes:
+        return []
+    pictures = " and ".join(str(shape) for shape in shapes)
+    sizes = {role: sum(weights.numel() for weights in part.parameters()) for role, part in vars(context.components).items()}
+    return [
+        f"network.{role} has {size:,} weights to read pictures of {pictures}; "
+        "the wrapper resize makes them smaller, and learning faster"
+        for role, size in sizes.items()
+        if size > MANY_WEIGHTS
+    ]
 
 
 _NOT_COMPILED = {"on": "there is no compiler for this device here", "capture": "only what runs on CUDA is captured"}

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from etude.compute.devices import lack_of_memory_told
 from etude.errors import UserError
 from etude.files.regular import read_bytes
 from etude.runs.manifest import MANIFEST_NAME, MAX_JSON
@@ -30,7 +31,7 @@ def take_over(workflow: Workflow, source: Checkpoint) -> list[str]:
 
     Every network of this workflow that the source has too must fit. Optimisers, counters and streams begin anew.
     """
-    with fitting(source, "this run's networks"):
+    with fitting(source, "this run's networks"), lack_of_memory_told():
         return _take_over(workflow, source)
 
 

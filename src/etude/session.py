@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from etude import assembly, initial_weights, run_facts
-from etude.compute.devices import out_of_memory
+from etude.compute.devices import lack_of_memory_told, out_of_memory
 from etude.compute.random_streams import GlobalGenerators, global_generators_kept
 from etude.config import aliases, overrides
 from etude.config.compose import Composition, check, compose
@@ -201,6 +201,7 @@ class Training:
         return f"{reason.partition(';')[0]}; rolled back to checkpoint {found.name}"
 
 
+@lack_of_memory_told()
 def start(
     composition: Composition,
     *,
@@ -225,6 +226,7 @@ def start(
     tell("building environments and networks")
     orchestrator = assembly.build(config)
     notes = [*(f"read as: {note}" for note in composition.notes), *assembly.remarks(config, composition.config)]
+    notes += assembly.size_remarks(orchestrator.workflow)
     notes += [note for buffer in orchestrator.buffers.values() for note in buffer.notes()]
     notes += [note for note in [no_update(orchestrator)] if note is not None]
     facts = run_facts.facts(config)
@@ -258,6 +260,7 @@ def start(
     return Training(run, config, orchestrator, quiet=quiet, notes=notes, stream=stream)
 
 
+@lack_of_memory_told()
 def reopen(
     run: Run,
     *,
@@ -466,7 +469,7 @@ def _load(orchestrator: Orchestrator, found: Checkpoint, config: Config, *, forc
             f"checkpoint {found.name} is of {workflow}, this run's config says {config.algorithm.name}; "
             "--force loads it all the same, if it fits"
         )
-    with fitting(found, "this config"):
+    with fitting(found, "this config"), lack_of_memory_told():
         notes = orchestrator.load_state_dict(found.load(device="cpu"))
     then, now = found.metadata.get("fingerprint"), provenance.fingerprint()
     differing = [key for key in now if isinstance(then, dict) and json.dumps(then.get(key)) != json.dumps(now[key])]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from etude import assembly, session
-from etude.compute.devices import pick_device
+from etude.compute.devices import lack_of_memory_told, pick_device
 from etude.config.schema import Config
 from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
@@ -56,7 +56,7 @@ def open_policy(run: Run, checkpoint: str, *, trusted: bool = False, device: str
 
 def build_stored_policy(config: Config, checkpoint: Checkpoint, environment: VectorEnvironment) -> Policy:
     """Return the policy that a checkpoint holds; CheckpointError where it is not one of this config's."""
-    with fitting(checkpoint, "this run's config"):
+    with fitting(checkpoint, "this run's config"), lack_of_memory_told():
         state: Any = checkpoint.load(["policy"])["policy"]
         return assembly.build_policy(config, dict(state), environment)
 

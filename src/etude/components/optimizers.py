@@ -22,7 +22,7 @@ def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter
     """
     cls = optimizers.resolve(part.type)
     options = dict(part.options)
-    _check(cls, part.type)
+    _check(cls, part)
     accepted = inspect.signature(cls).parameters
     if "fused" in accepted and "fused" not in options and not (options.get("foreach") or options.get("differentiable")):
         options["fused"] = True
@@ -37,9 +37,11 @@ def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter
     return cls(settings, **options)
 
 
-def _check(cls: Any, name: str) -> None:
+def _check(cls: Any, part: Part) -> None:
     if not isinstance(cls, type) or not issubclass(cls, Optimizer):
-        raise UserError(f"algorithm.optimizer.type={name}: is no optimiser of torch's kind")
+        raise UserError(f"algorithm.optimizer.type={part.type}: is no optimiser of torch's kind")
+    if part.options.get("maximize"):
+        raise UserError("algorithm.optimizer.maximize=true: every algorithm's losses are to become smaller; leave it out")
 
 
 def _try(cls: Any, options: Mapping[str, Any], part: Part) -> None:

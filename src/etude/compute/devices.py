@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 import torch
 
@@ -66,3 +68,15 @@ def out_of_memory(error: BaseException) -> str | None:
         f"{said}; lower environment.num_envs, algorithm.batch_size or the networks' sizes, keep buffers on the CPU, "
         "or raise experiment.memory_fraction if it is set"
     )
+
+
+@contextlib.contextmanager
+def lack_of_memory_told() -> Iterator[None]:
+    """Within, running out of memory is one line that names the settings which need less; other errors pass."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        told = out_of_memory(error)
+        if told is None:
+            raise
+        raise UserError(told) from error

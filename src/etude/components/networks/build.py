@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from etude.components.networks.memory import has_memory
 from etude.components.recipes import Recipe, recipe_with_parts, remember
+from etude.compute.devices import out_of_memory
 from etude.compute.random_streams import isolated_global_generators
 from etude.config.registry import networks
 from etude.config.validate import Part
@@ -48,7 +49,12 @@ def build_network(
                 network = cls(options, observation_space, output_size, **given)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, MemoryError) as error:
+        if out_of_memory(error) is not None:
+            raise UserError(
+                f"{where}.type={options.type}: this machine has no memory left for a network of this size; "
+                "make its layers or what it reads smaller"
+            ) from error
         raise UserError(f"{where}: {options.type} can't be built: {type(error).__name__}: {error}") from error
     if not isinstance(network, nn.Module):
         raise UserError(f"{where}: {options.type} is no network: it makes a {type(network).__name__}, not a torch.nn.Module")

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 import torch
 
+from etude import session
+from etude.config.compose import compose
+from etude.environments.make import make_environment
 from etude.errors import NonFiniteError
+from etude.orchestration.callbacks import Callback, Progress
+from etude.orchestration.evaluator import evaluate_episodes
 from etude.runs.run import Run
+from etude.stored_policy import open_policy
 from etude.telemetry.jsonl import read_rows
 from etude.workflows.ppo import PPO
 from tests.runs_compared import train
@@ -83,3 +89,62 @@ def test_a_run_that_breaks_every_time_stops_after_three_rollbacks(poison: Any, t
     run = Run.resolve("@last", tmp_path)
     assert run.status == "failed"
     assert len((run.logs / "rollbacks.jsonl").read_text().splitlines()) == 3
+
+
+class StopsAt(Callback):
+    """Stops a run after so many cycles, at which nothing else is due."""
+
+    def __init__(self, cycle: int) -> None:
+        self._left, self.told = cycle, []
+
+    def on_cycle(self, progress: Progress) -> str | None:
+        self._left -= 1
+        return "enough" if self._left == 0 else None
+
+    def on_exception(self, progress: Progress, error: BaseException) -> None:
+        self.told.append(type(error))
+
+
+RARELY = ("evaluation.every_steps=0", "checkpoint.every_steps=100000", "logging.every_steps=100000")
+
+
+def test_a_callback_that_stops_the_run_saves_no_nan(poison: Any, tmp_path: Path) -> None:
+    poison(2)
+    training = session.start(compose("CartPole-v1:ppo", words=[*WORDS, *RARELY]), root=tmp_path, quiet=True)
+    training.orchestrator.add_callback(callback := StopsAt(2))
+    with pytest.raises(NonFiniteError, match="is NaN"):
+        training.finish()
+    assert training.run.checkpoints().newest_whole().counters["env_steps"] == 0
+    assert callback.told == [NonFiniteError]
+
+
+def test_the_last_step_of_a_run_is_looked_at_whatever_is_due(poison: Any, tmp_path: Path) -> None:
+    poison(4)
+    with pytest.raises(NonFiniteError, match="is NaN"):
+        train("CartPole-v1:ppo", tmp_path, *WORDS, *RARELY, "training.total_steps=1024")
+    assert Run.resolve("@last", tmp_path).checkpoints().newest_whole().counters["env_steps"] == 0
+
+
+def test_a_phase_does_not_evaluate_nan(poison: Any, tmp_path: Path) -> None:
+    poison(1)
+    phase = "training.phases=[{name: a, hooks: [collect, update, evaluate]}]"
+    with pytest.raises(NonFiniteError, match=r"actor.* is NaN at 256 environment steps"):
+        train("CartPole-v1:ppo", tmp_path, *WORDS, *RARELY, phase)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
+def test_a_policy_of_actions_that_are_no_numbers_is_not_blamed_on_the_environment(tmp_path: Path) -> None:
+    """Weights of 1e30 are finite, and what they compute is not."""
+    words = ("algorithm.learning_rate=1e30", "algorithm.learning_starts=16", "algorithm.batch_size=16")
+    few = ("environment.num_envs=4", "training.total_steps=2000", "evaluation.episodes=2")
+    with pytest.raises(NonFiniteError, match=r"actor.* is NaN .*a lower learning rate may prevent it"):
+        train("Pendulum-v1:sac", tmp_path, *words, *few)
+    run = Run.resolve("@last", tmp_path)
+    policy = open_policy(run, "last")
+    environment = make_environment(policy.config.environment, num_envs=1)
+    built = policy.build(environment)
+    for weight in built.state_dict().values():
+        weight.copy_(torch.sign(weight) * 1e30)
+    with pytest.raises(NonFiniteError, match=r"answers an evaluation's first observation with an action that is NaN"):
+        evaluate_episodes(built, environment, 1, mode="mode", seed=0)
+    environment.close()

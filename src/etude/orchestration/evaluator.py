@@ -12,7 +12,7 @@ import torch
 
 from etude.compute.random_streams import derive_seed, global_generators_kept, isolated_global_generators
 from etude.environments.vector import RAW_REWARD, VectorEnvironment, map_observation
-from etude.errors import EnvironmentFailureError
+from etude.errors import EnvironmentFailureError, NonFiniteError
 
 MAX_ENVS = 16
 MEASURES = (
@@ -110,6 +110,7 @@ def evaluate_episodes(
         observation, _ = environment.reset([derive_seed(seed, "env", i) for i in range(count)])
         state = policy.initial_state(count)
         is_first = torch.ones(count, dtype=torch.bool, device=environment.device)
+        first = map_observation(lambda t: t.to(device, copy=True), observation), state, is_first.to(device)
         while finished < episodes:
             if deadline is not None and time.monotonic() > deadline:
                 break
@@ -126,6 +127,12 @@ def evaluate_episodes(
                 running_raw += raw.to("cpu").numpy()
             for i in np.flatnonzero(ended):
                 if not np.isfinite(running_return[i]):
+                    again = policy.act(*first, mode=mode, generator=generator)[0]
+                    if not torch.isfinite(again).all():
+                        raise NonFiniteError(
+                            "the policy answers an evaluation's first observation with an action that is NaN or infinite; "
+                            "a lower learning rate may prevent it"
+                        )
                     raise EnvironmentFailureError(
                         f"copy {i} of the environment paid a return of {running_return[i]:g} in an evaluation: one of its "
                         "rewards is NaN or infinite"

@@ -23,10 +23,31 @@ def check_finite(
     Where the environment gave such a number first, that is what is named, also before any weight has learnt from it.
     """
     when = f"at {counters.env_steps:,} environment steps and {counters.updates:,} updates"
-    paid = None if collector is None else collector.episodes.non_finite()
-    if paid is not None and not _skips(workflow):
+    paid = None if collector is None or _skips(workflow) else collector.episodes.non_finite()
+    broken = _broken_weight(workflow)
+    given = (
+        None if broken is None else next((found for each in buffers if (found := each.given_non_finite()) is not None), None)
+    )
+    if paid is not None:
         copy, value = paid
-        raise NonFiniteError(f"the environment paid copy {copy} a return of {value:g} {when}; {_WAY_OUT}")
+        told = f"the environment paid copy {copy} a return of {value:g}"
+        if broken is None or given is not None:
+            raise NonFiniteError(f"{told} {when}; {_WAY_OUT}")
+        # Actions that are not numbers lead to such rewards too, and what came before them is no longer held.
+        raise NonFiniteError(
+            f"{told}, and {broken} {when}; if the weights came first, a lower learning rate may prevent it; if not, {_WAY_OUT}"
+        )
+    if broken is None:
+        return
+    if given is not None:
+        raise NonFiniteError(f"the environment gave {given}, and {broken} {when}; {_WAY_OUT}")
+    raise NonFiniteError(
+        f"{broken} {when}; --debug finds where it begins, a lower learning rate may prevent it, "
+        "training.on_nan=skip or rollback goes on"
+    )
+
+
+def _broken_weight(workflow: Workflow) -> str | None:
     weights = {
         f"{role}.{name}": parameter
         for role, module in workflow.stateful_parts().items()
@@ -35,17 +56,11 @@ def check_finite(
         if parameter.is_floating_point()
     }
     if not weights or bool(torch.isfinite(nn.utils.get_total_norm([*weights.values()]).to("cpu"))):
-        return
+        return None
     for name, weight in weights.items():
         if not torch.isfinite(weight.to("cpu")).all():
-            kind = "NaN" if torch.isnan(weight.to("cpu")).any() else "infinite"
-            given = next((found for buffer in buffers if (found := buffer.given_non_finite()) is not None), None)
-            if given is not None:
-                raise NonFiniteError(f"the environment gave {given}, and {name} is {kind} {when}; {_WAY_OUT}")
-            raise NonFiniteError(
-                f"{name} is {kind} {when}; --debug finds where it begins, a lower learning rate may prevent it, "
-                "training.on_nan=skip or rollback goes on"
-            )
+            return f"{name} is {'NaN' if torch.isnan(weight.to('cpu')).any() else 'infinite'}"
+    return None
 
 
 _WAY_OUT = "`etude check` looks at an environment, training.on_nan=skip or rollback goes on"

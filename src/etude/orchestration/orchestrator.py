@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from etude.compute.memory_use import MemoryPeaks
 from etude.compute.random_streams import RandomStreams, global_generators_kept
-from etude.errors import EnvironmentFailureError, EtudeError
+from etude.errors import EnvironmentFailureError, EtudeError, NonFiniteError
 from etude.orchestration.best_evaluations import BestEvaluations, Monitor, Ranked
 from etude.orchestration.callbacks import Callback, Progress
 from etude.orchestration.counters import Cadence, Counters
@@ -109,6 +109,7 @@ class Orchestrator:
         self._evaluation: dict[str, float] = {}  # since the last row
         self._ranked: Ranked | None = None  # an evaluation among the best whose policy is not saved yet
         self._saved_at: dict[str, int] | None = None
+        self._finite_at: dict[str, int] | None = None  # where the weights were last seen to be finite
         self._logged_at: dict[str, int] | None = None
         # Environment steps and seconds at the last rows: speed is measured over a stretch that holds one evaluation or so.
         self._marks: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=ROWS_OF_SPEED)
@@ -157,6 +158,7 @@ class Orchestrator:
                     self.interrupt(LEFT)
             overdue = self._save_seconds is not None and self._clock() - last_save >= self._save_seconds
             if overdue or self._is_due("save") or self._interrupted:
+                self._require_finite()
                 self.save()
                 last_save = self._clock()
             elif self._ranked is not None:
@@ -166,6 +168,7 @@ class Orchestrator:
                 self.stop_reason = self.stop_reason or self._interrupted
                 self._end()
                 return
+        self._require_finite()
         self.stop_reason = self.stop_reason or "the budget is spent"
         row = self._final_row()
         try:
@@ -199,14 +202,29 @@ class Orchestrator:
         """Run a cycle; False once nothing is left. Whatever goes wrong is told to the callbacks and passed on."""
         try:
             alive = self._run_cycle()
-            if self._interrupted or any(self._is_due(event) for event in ("log", "evaluate", "save")):
-                check_finite(self.workflow, self.counters, self.collector, self.buffers.values())
+            due = any(self._is_due(event) for event in ("log", "evaluate", "save"))
+            if due or self._interrupted or self.scheduler.is_finished:
+                self._check_finite()
             return alive
         except BaseException as error:
             if isinstance(error, EnvironmentFailureError):
                 # Buffer, streams and environment stand at different moments now: only the weights are worth a try.
                 with suppress(EtudeError, OSError):
                     self.save(policy_only=True)
+            self._fail(error)
+            raise
+
+    def _check_finite(self) -> None:
+        """Look at the weights before they are measured, logged or saved; once, however many of these are due."""
+        if self._finite_at != self._position():
+            check_finite(self.workflow, self.counters, self.collector, self.buffers.values())
+            self._finite_at = self._position()
+
+    def _require_finite(self) -> None:
+        """Look at the weights between cycles; the callbacks are told if the run ends here."""
+        try:
+            self._check_finite()
+        except NonFiniteError as error:
             self._fail(error)
             raise
 
@@ -279,6 +297,7 @@ class Orchestrator:
         self._done("evaluate")
         if self.evaluator is None:
             return
+        self._check_finite()
         self._tell(lambda callback: callback.on_evaluation_start(self._progress()))
         with self._timed("evaluate"):
             metrics = self.evaluator.evaluate(self.workflow.policy(), self.counters.env_steps, self.counters.updates)
@@ -316,6 +335,7 @@ class Orchestrator:
         """Write a checkpoint of the whole run, or of the policy alone; never changes the run."""
         if self._write_checkpoint is None or (self._saved_at == self._position() and self._ranked is None):
             return
+        self._check_finite()
         with self._timed("save"):
             self._refresh_episodes()
             self.elapsed_s = self._clock() - self._origin

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from etude import session
+from etude.buffers.last_paths import whole_paths
 from etude.config.compose import compose
 from etude.config.schema import Config, EnvironmentConfig
 from etude.config.validate import Validator
 from etude.environments.make import make_environment as _make
 from etude.environments.vector import VectorEnvironment
+from etude.errors import UserError
 from etude.evaluating import measure
 from etude.orchestration.evaluator import EvaluationResult
 from etude.playing import play as play
@@ -32,6 +34,7 @@ from etude.stored_policy import open_policy
 from etude.telemetry.jsonl import read_rows
 from etude.telemetry.names import Row
 from etude.workflows.policy import Policy
+from etude.workflows.sampler import get as make_sampler  # noqa: F401 # a part of this interface
 
 
 class Run(stored.Run):
@@ -74,6 +77,20 @@ class Run(stored.Run):
         """Measure the policy on fresh episodes, as `etude evaluate` does."""
         results = measure(open_policy(self, checkpoint), episodes, seed=seed)
         return next(iter(results.values()))
+
+    def last_paths(self, count: int | None = None) -> list[dict[str, Any]]:
+        """Return the last whole episodes of training, the newest last, while it trains or of its last checkpoint.
+
+        There are as many as training.keep_paths says, each a dict of tensors over its steps, with the keys of `etude.play`.
+        """
+        if self._training is not None and self._training.orchestrator.collector is not None:
+            return self._training.orchestrator.collector.last_paths(count)
+        kept = self.config.training.keep_paths
+        if not kept:
+            raise UserError(f"{self.id}: training.keep_paths=0: its paths were not kept")
+        own: Any = self.checkpoints().newest_whole().load(["rank/0"])["rank/0"]
+        saved = own["collector"].get("paths", {"rows": {}})
+        return whole_paths(saved["rows"], kept if count is None else min(count, kept))
 
     def policy(self, checkpoint: str = "last", *, num_envs: int | None = None) -> tuple[Policy, VectorEnvironment]:
         """Return the policy and an environment like the one it was trained in."""

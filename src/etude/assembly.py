@@ -170,7 +170,7 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
     captures = is_recorded(execution_mode(config))
     environment = environment or make_environment(config.environment, training=True, device=device, capture=captures)
     streams = RandomStreams(experiment.seed, device)
-    collector = Collector(environment, streams, device)
+    collector = Collector(environment, streams, device, keep_paths=config.training.keep_paths)
     stores = {name: _build_buffer(options, config, name) for name, options in config.buffers.items()}
     _check_buffers(stores, phases, workflow_class, config)
     for store in stores.values():

@@ -90,6 +90,16 @@ def test_parts_are_got_one_by_one() -> None:
     assert hindsight == HindsightConfig(strategy="final", ratio=3.0)
 
 
+def test_a_samplers_options_are_settings_of_ours(write: Write) -> None:
+    options = "{max_path_length: 90, min_pool_size: 70, batch_size: 32, store_last_n_paths: 4}"
+    text = f"sampler_params: {{class_name: SimpleSampler, config: {options}}}"
+    config = compose("Pendulum-v1:sac", file=write("sampler.yaml", text)).config
+    assert (config.environment.max_episode_steps, config.training.keep_paths) == (90, 4)
+    assert (config.buffers["replay"].min_size, config.algorithm.batch_size) == (70, 32)
+    again = class_specs.write(config)["sampler_params"]["config"]
+    assert again == {"max_path_length": 90, "store_last_n_paths": 4}
+
+
 def test_classes_of_theirs_are_read_in_our_sections_too(write: Write) -> None:
     text = """
         network:

@@ -48,6 +48,12 @@ _ALGORITHM = {
     "value_n_particles": "value_particles",
     "kernel_n_particles": "kernel_particles",
 }
+_SAMPLER = {
+    "max_path_length": "max_episode_steps",
+    "min_pool_size": "buffers.replay.min_size",
+    "batch_size": "algorithm.batch_size",
+    "store_last_n_paths": "training.keep_paths",
+}
 _NOT_HERE = {"eval_render_kwargs": {}, "video_save_frequency": 0, "save_full_state": False}
 _LAYERS = {"hidden_layer_sizes": "hidden_dims"}
 _NETWORK_ONLY = {"observation_keys": None, "preprocessors": None, "output_activation": "linear"}
@@ -78,7 +84,7 @@ CLASSES = {
     "SimpleReplayPool": Class("pool", _POOL, {f"{_POOL}.type": "replay"}, {"max_size": "capacity"}),
     "FlexibleReplayPool": Class("pool", _POOL, {f"{_POOL}.type": "replay"}, {"max_size": "capacity"}),
     "HindsightExperienceReplayPool": Class("pool", _POOL, {f"{_POOL}.type": "hindsight"}, {"max_size": "capacity"}),
-    "SimpleSampler": Class("sampler", "environment", {}, {"max_path_length": "max_episode_steps"}),
+    "SimpleSampler": Class("sampler", "environment", {}, _SAMPLER),
 }
 SECTIONS = {
     "algorithm_params": "algorithm",
@@ -151,13 +157,14 @@ def write(config: Config) -> dict[str, Any]:
     critic_class = {1: "feedforward_Q_function", 2: "double_feedforward_Q_function"}
     pool_class = "SimpleReplayPool" if replay["type"] == "replay" else "HindsightExperienceReplayPool"
     own = {"evaluation": {"episodes": config.evaluation.episodes}, "buffers": {"replay": {"min_size": replay.pop("min_size")}}}
+    kept = {"training": {"keep_paths": config.training.keep_paths}} if config.training.keep_paths else {}
     return {
         "environment_params": {"training": {"id": config.environment.id, "kwargs": plain["environment"]["kwargs"]}},
         "algorithm_params": _spec(name.upper(), plain["algorithm"], own, total_steps=config.training.total_steps),
         "policy_params": _spec("FeedforwardGaussianPolicy", networks_[role]),
         "Q_params": _spec(critic_class.get(critics, "ensemble_feedforward_Q_function"), {**networks_["critic"], **critic}),
         "replay_pool_params": _spec(pool_class, replay),
-        "sampler_params": _spec("SimpleSampler", {"max_episode_steps": config.environment.max_episode_steps}),
+        "sampler_params": _spec("SimpleSampler", {"max_episode_steps": config.environment.max_episode_steps}, kept),
         "run_params": {"seed": config.experiment.seed},
     }
 

@@ -338,6 +338,12 @@ value_functions = Registry(
     needs=("forward", "Config"),
     supplied=("observation_space", "action_space", "seed"),
 )
+samplers = Registry(
+    "sampler",
+    {"SimpleSampler": ("etude.workflows.sampler:SimpleSampler", "Steps and whole paths of a policy, and batches of a pool")},
+    needs=("sample", "Config"),
+    supplied=("environment", "policy", "pool", "seed", "mode", "device"),
+)
 REGISTRIES = {
     registry.kind: registry for registry in (algorithms, networks, encoders, buffers, optimizers, callbacks, wrappers)
 }
@@ -349,3 +355,4 @@ register_buffer = buffers.register
 register_callback = callbacks.register
 register_wrapper = wrappers.register
 register_value_function = value_functions.register
+register_sampler = samplers.register

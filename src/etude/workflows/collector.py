@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from etude.buffers.base import Buffer
+from etude.buffers.last_paths import LastPaths
 from etude.compute.packed_transfer import PackedTransfer
 from etude.compute.random_streams import RandomStreams, derive_seed
 from etude.environments.replay import ReplayError
@@ -27,8 +28,18 @@ WORTH_PINNING = 2**18
 class Collector:
     """Owns the training environment, the last observation, the actor's state and the episode statistics."""
 
-    def __init__(self, environment: VectorEnvironment, streams: RandomStreams, device: torch.device) -> None:
+    def __init__(
+        self,
+        environment: VectorEnvironment,
+        streams: RandomStreams,
+        device: torch.device,
+        *,
+        keep_paths: int = 0,
+        key: str = "training.keep_paths",
+    ) -> None:
+        """`keep_paths` is how many whole episodes to keep, and `key` what a user calls it."""
         self.environment = environment
+        self._paths = LastPaths.of(environment, keep_paths, key) if keep_paths else None
         self.episodes = EpisodeStatistics(environment.num_envs, environment.device)
         self.reports = MetricSums()
         """What the environment says of its steps (`Step.info`), such as a reward's terms: means over copies and steps."""
@@ -45,6 +56,10 @@ class Collector:
     def actor_state(self) -> State:
         """What the actor carries into its next step."""
         return self._state
+
+    def last_paths(self, count: int | None = None) -> list[dict[str, Any]]:
+        """Return the last whole episodes that training.keep_paths keeps, the newest last; reads the device."""
+        return [] if self._paths is None else self._paths.read(count)
 
     def start(self, initial_state: Callable[[int], State]) -> Observation:
         """Begin the first episodes, and return how."""
@@ -95,6 +110,8 @@ class Collector:
                     **extras,
                 }
                 buffer.add(row)
+                if self._paths is not None:
+                    self._paths.add(row)
                 self.episodes.add(step.reward, ended, step.info.get(RAW_REWARD))
                 if step.info:
                     self._report(step.info)
@@ -124,6 +141,8 @@ class Collector:
                 "final_observation": step.final_observation,
             }
             buffer.add(row)
+            if self._paths is not None:
+                self._paths.add(row)
             self.episodes.add_arrays(step.reward, ended)
             seen, first = step.observation, ended
         self._observation, self._is_first = torch.from_numpy(seen), torch.from_numpy(first)
@@ -160,6 +179,7 @@ class Collector:
 
     def state_dict(self) -> dict[str, Any]:
         """Return where every episode stands."""
+        paths = {} if self._paths is None else {"paths": self._paths.state_dict()}
         return {
             "environment": self.environment.state_dict(),
             "episodes": self.episodes.state_dict(),
@@ -168,12 +188,15 @@ class Collector:
             "is_first": self._is_first,
             "state": self._state,
             "restarts": self._restarts,
+            **paths,
         }
 
     def load_state_dict(self, state: dict[str, Any], initial_state: Callable[[int], State]) -> str | None:
         """Continue every episode; where the environment can't, begin new ones and say so."""
         self.episodes.load_state_dict(state["episodes"])
         self.reports.load_state_dict(state.get("reports", {}))  # runs of before had none
+        if self._paths is not None and "paths" in state:
+            self._paths.load_state_dict(_moved(state["paths"], self._device))
         self._restarts, self._carried = state["restarts"], None
         if not self._continue_environment(state["environment"]):
             self._restarts += 1

@@ -27,6 +27,7 @@ from etude.config.validate import Part
 from etude.environments.episode_limit import episode_limit
 from etude.environments.families import family_of
 from etude.environments.make import make_environment
+from etude.environments.space_data import check_spaces
 from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import VectorEnvironment
 from etude.errors import ConfigError, UserError, did_you_mean
@@ -169,6 +170,7 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
     phases = _phases(config, workflow_class)
     captures = is_recorded(execution_mode(config))
     environment = environment or make_environment(config.environment, training=True, device=device, capture=captures)
+    _check_described(config, environment)
     streams = RandomStreams(experiment.seed, device)
     collector = Collector(environment, streams, device, keep_paths=config.training.keep_paths)
     stores = {name: _build_buffer(options, config, name) for name, options in config.buffers.items()}
@@ -198,6 +200,15 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
         callbacks=_callbacks(config, environment),
         monitor=_monitor(config),
     )
+
+
+def _check_described(config: Config, environment: VectorEnvironment) -> None:
+    """Hold the environment to what the config says of it."""
+    try:
+        check_spaces(config.environment, environment.single_observation_space, environment.single_action_space)
+    except ConfigError:
+        environment.close()
+        raise
 
 
 def build_workflow(

@@ -9,11 +9,18 @@ from typing import Any
 from etude.config.schema import Config
 from etude.config.validate import to_plain
 
+_LATER_FACTS = ("observation_space", "action_space", "reward_range", "metadata")
+"""Of environment.spec, younger than stored runs: where none is said, the hash is what it was without them."""
+
 
 def config_hash(config: Config | dict[str, Any], *, with_seed: bool = True) -> str:
     """Return a hash that changes with any value and not with the order of keys; names and the seed can stay out."""
     plain = to_plain(config)
     for key in ("name", "project", "group", "tags", *(() if with_seed else ("seed",))):
         plain.get("experiment", {}).pop(key, None)
+    spec = plain.get("environment", {}).get("spec", {})
+    for key in _LATER_FACTS:
+        if isinstance(spec, dict) and not spec.get(key):
+            spec.pop(key, None)
     canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]

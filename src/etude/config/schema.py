@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from etude.config.constraints import Bounds, Component, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from etude.config.robots import RobotConfig
+from etude.config.space_settings import Space
 
 SCHEMA_VERSION = 1
 
@@ -49,7 +50,7 @@ class ExperimentConfig:
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """Facts about the task, for people and for early stopping."""
+    """Facts about the task: for people, for early stopping, and to be held to."""
 
     description: str = ""
     """What the agent has to do."""
@@ -59,6 +60,20 @@ class EnvironmentSpec:
     """A word for each discrete action, in order."""
     observation_labels: tuple[str, ...] = ()
     """A word for each observation entry, in order."""
+    observation_space: Space | None = None
+    """What the learner is given, wrappers included: {type: box, shape: [4]}. What is said is checked before the run begins."""
+    action_space: Space | None = None
+    """What the learner gives, likewise: {type: discrete, n: 2}."""
+    reward_range: tuple[float | None, float | None] | None = None
+    """The lowest and the highest reward of one step of the task itself, null for no bound; `etude check` holds it to that."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Anything else worth knowing about the task, by name: its source, a paper, units."""
+
+    def __post_init__(self) -> None:
+        """A range goes upwards."""
+        low, high = self.reward_range or (None, None)
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"reward_range=[{low:g}, {high:g}]: the lowest reward comes first")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,10 +12,13 @@ from typing import Any
 import gymnasium
 import torch
 
+from etude.config.environment_presets import environment_preset
+from etude.config.layers import overlay
 from etude.config.schema import EnvironmentConfig
+from etude.config.validate import Validator
 from etude.environments import snapshot
 from etude.environments.catalog import did_you_mean_id
-from etude.environments.check_data import copied, differing, is_flag, mismatch, reward_problem
+from etude.environments.check_data import copied, differing, is_flag, mismatch, range_problem, reward_problem
 from etude.environments.check_report import SEED, Remark, Report, global_generators
 from etude.environments.check_robots import described_robots
 from etude.environments.check_vector import COPIES, VectorChecker
@@ -38,6 +41,7 @@ class Checker(Report):
         *,
         steps: int = 1000,
         bare: bool = True,
+        reward_range: tuple[float | None, float | None] | None = None,
         on_remark: Callable[[Remark], None] | None = None,
     ) -> None:
         """With `bare`, what is checked is inside of all wrappers, some of which would fail on what is wrong with it.
@@ -45,7 +49,7 @@ class Checker(Report):
         `on_remark` hears each remark as soon as it is made: a slow environment takes its time.
         """
         super().__init__(on_remark)
-        self._make, self._steps, self._bare = make, steps, bare
+        self._make, self._steps, self._bare, self._reward_range = make, steps, bare, reward_range
 
     def _check(self) -> None:
         env = self._called("builds", self._make)
@@ -96,6 +100,7 @@ class Checker(Report):
         space.seed(SEED)
         limit = env.spec.max_episode_steps if env.spec else None
         problems: dict[str, None] = {}
+        reward_range = self._reward_range
         episodes, length, previous, kept = [], 0, first, copied(first)
         for _ in range(self._steps):
             returned = self._called("step", lambda: base.step(space.sample()))
@@ -106,6 +111,8 @@ class Checker(Report):
             problems |= dict.fromkeys(f"observation: {said}" for said in mismatch(observation, base.observation_space))
             if (said := reward_problem(reward)) is not None:
                 problems[f"reward: {said}"] = None
+            elif (said := range_problem(reward, reward_range)) is not None:
+                problems[f"reward: {said}"], reward_range = None, None  # once: every step may have another
             for name, flag in (("terminated", terminated), ("truncated", truncated)):
                 if not is_flag(flag):
                     problems[f"{name}: it is a {type(flag).__name__}: return bool({name})"] = None
@@ -269,13 +276,30 @@ def check_environment(
     family.register(name)
     if plain not in gymnasium.registry:
         raise UserError(f"{name}: no environment of this id is registered{did_you_mean_id(plain)}")
-    config = EnvironmentConfig(id=name, num_envs=COPIES, kwargs=kwargs or {})
+    config = _described(name, kwargs or {})
     native = family.make_vector(config, 1)
     if native is not None:
         native.close()
         return _checked_vector(config, None, steps, on_remark)
     # As training would show it: a family's own class and wrappers, where it has any.
-    return Checker(lambda: make_copy(config), steps=steps, bare=family.module is None, on_remark=on_remark).run()
+    return Checker(
+        lambda: make_copy(config),
+        steps=steps,
+        bare=family.module is None,
+        reward_range=config.spec.reward_range,
+        on_remark=on_remark,
+    ).run()
+
+
+def _described(name: str, kwargs: Mapping[str, Any]) -> EnvironmentConfig:
+    """Return the environment of this id with the facts of its preset; those given as environment.spec lie over them."""
+    facts = environment_preset(name).get("environment", {}).get("spec", {})
+    given = kwargs.get("environment")
+    if isinstance(given, Mapping) and set(given) == {"spec"} and isinstance(given["spec"], Mapping):
+        facts = overlay(facts, given["spec"])
+        kwargs = {key: value for key, value in kwargs.items() if key != "environment"}
+    data = {"id": name, "num_envs": COPIES, "kwargs": kwargs, "spec": facts}
+    return Validator().build(EnvironmentConfig, data, "environment")
 
 
 def _checked_vector(
@@ -288,7 +312,7 @@ def _checked_vector(
         captures = device is not None and device.type == "cuda"
         return make_environment(chosen, num_envs=COPIES, training=True, device=device, capture=captures)
 
-    return VectorChecker(make, steps=steps, on_remark=on_remark).run()
+    return VectorChecker(make, steps=steps, reward_range=config.spec.reward_range, on_remark=on_remark).run()
 
 
 @contextmanager

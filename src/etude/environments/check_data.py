@@ -59,6 +59,17 @@ def reward_problem(reward: Any) -> str | None:
     return None if math.isfinite(value) else f"it is {value}: a policy that learns from it becomes NaN too"
 
 
+def range_problem(rewards: Any, allowed: tuple[float | None, float | None] | None) -> str | None:
+    """Return which of some rewards is outside of what `environment.spec.reward_range` says, or None."""
+    low, high = allowed or (None, None)
+    values = np.asarray(rewards, dtype=np.float64).reshape(-1)
+    for bound, found, side in ((low, values.min(), "below"), (high, values.max(), "above")):
+        # Rewards are held in single precision; a range is written in decimals.
+        if bound is not None and not np.isclose(found, bound, rtol=1e-6) and (found < bound) == (side == "below"):
+            return f"it is {side} {bound:g}, as {found:g} is: correct environment.spec.reward_range, or the reward"
+    return None
+
+
 def is_flag(value: Any) -> bool:
     """Whether `terminated` or `truncated` is a truth value."""
     return isinstance(value, bool | np.bool_) or (

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
+from etude.environments.check_data import range_problem
 from etude.environments.check_report import SEED, Remark, Report, global_generators
 from etude.environments.check_walks import (
     COMPARED,
@@ -42,9 +43,16 @@ Make = Callable[[int | None], VectorEnvironment]
 class VectorChecker(Report):
     """Goes through a vector environment; what it found is in `remarks`."""
 
-    def __init__(self, make: Make, *, steps: int = 1000, on_remark: Callable[[Remark], None] | None = None) -> None:
+    def __init__(
+        self,
+        make: Make,
+        *,
+        steps: int = 1000,
+        reward_range: tuple[float | None, float | None] | None = None,
+        on_remark: Callable[[Remark], None] | None = None,
+    ) -> None:
         super().__init__(on_remark)
-        self._build, self._steps, self._open = make, steps, ExitStack()
+        self._build, self._steps, self._reward_range, self._open = make, steps, reward_range, ExitStack()
 
     def _check(self) -> None:
         with self._open:
@@ -87,6 +95,8 @@ class VectorChecker(Report):
                 problems["a step has changed during the next one: write into two sets of buffers in turns"] = None
             before = (step, moment)
             problems |= dict.fromkeys(autoreset_complaints(moment))
+            if (said := range_problem(moment.reward, self._reward_range)) is not None:
+                problems[f"reward: {said}"] = None
             ages += 1
             episodes += [(int(ages[i]), bool(moment.terminated[i])) for i in np.flatnonzero(moment.ended)]
             ages[moment.ended] = 0

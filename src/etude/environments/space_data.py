@@ -17,10 +17,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from etude.config.schema import EnvironmentConfig
 from etude.config.space_settings import Bound, PartSpace, Space
 from etude.config.validate import Validator, field_types
 from etude.environments.spaces import leaf_spaces
-from etude.errors import UserError
+from etude.errors import ConfigError, UserError
 from etude.files.printable import one_line
 
 _DTYPES: tuple[str, ...] = get_args(get_args(field_types(PartSpace)["dtype"])[0])
@@ -81,6 +82,18 @@ def build_space(settings: PartSpace) -> gymnasium.Space[Any]:
 def difference(settings: PartSpace, space: gymnasium.Space[Any]) -> str | None:
     """Return in what a space differs from what settings say of it, such as `shape [4], not [3]`; None where it fits."""
     return next(_differences(settings, space), None)
+
+
+def check_spaces(config: EnvironmentConfig, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
+    """Raise ConfigError where an environment's spaces are not what its config says of them in `environment.spec`."""
+    problems = []
+    for name, space in (("observation_space", observation), ("action_space", action)):
+        said: Space | None = getattr(config.spec, name)
+        differs = None if said is None else difference(said, space)
+        if differs is not None:
+            problems.append(f"environment.spec.{name}: {config.id} has another one: {differs}; correct it, or the environment")
+    if problems:
+        raise ConfigError(*problems)
 
 
 def _differences(settings: PartSpace, space: gymnasium.Space[Any]) -> Iterator[str]:

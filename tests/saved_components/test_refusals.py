@@ -133,7 +133,7 @@ def recipe(entry: dict[str, Any]) -> dict[str, Any]:
         (lambda entry: recipe(entry).update(spaces=[]), "are mappings"),
         (lambda entry: recipe(entry)["values"].update(output_size=3), "size mismatch"),
         (lambda entry: recipe(entry)["values"].update(output_size="many"), "can't be built"),
-        (lambda entry: recipe(entry)["values"].update(output_size=10**15), "can't be built"),
+        (lambda entry: recipe(entry)["values"].update(output_size=10**15), "no memory left for a network"),
         (lambda entry: recipe(entry)["values"].update(where="here"), "unexpected keyword argument"),
         (lambda entry: recipe(entry)["values"].pop("seed"), "missing 1 required"),
         (lambda entry: recipe(entry)["settings"].update(hidden_dims=[0]), "must be at least 1"),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from etude import assembly, session
 from etude.config.compose import compose
 from etude.environments.make import make_environment
-from etude.errors import UserError
+from etude.errors import ConfigError, UserError
 from etude.orchestration.callbacks import Callback
 from etude.runs.saved_checkpoint import Checkpoint
 from etude.stored_policy import open_policy
@@ -96,6 +96,8 @@ def test_ppo_is_refused(word: str, said: str, tmp_path: Path) -> None:
             "buffers.replay.leave_out=[final_observation]",
             "buffers.replay.leave_out: 'final_observation' is what sac learns from",
         ),
+        ("buffers.replay.leave_out=[truncatd]", "there is no column 'truncatd'; did you mean 'truncated'?"),
+        ("buffers.replay.leave_out=[nothing]", "there is no column 'nothing' (known: observation, is_first, action, reward"),
         ("buffers.replay.type=rollout", "buffers.replay"),
         ("buffers.replay.frame_stack=2", "observations of shape (3,) are no 2 frames along their first dimension"),
         ("buffers.replay.frame_stack=3", "episodes begin with a past that is neither their first frame nor zeros"),
@@ -104,6 +106,16 @@ def test_ppo_is_refused(word: str, said: str, tmp_path: Path) -> None:
 )
 def test_sac_is_refused(word: str, said: str, tmp_path: Path) -> None:
     assert said in _refusal("Pendulum-v1:sac", word, root=tmp_path)
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "reinforce"])
+def test_a_rollout_of_another_length_than_the_algorithm_s_is_refused(algorithm: str) -> None:
+    words = ["algorithm.rollout_steps=8", "buffers.rollout.steps=3"]
+    with pytest.raises(
+        ConfigError, match=r"buffers.rollout.steps=3: \w+ learns from algorithm.rollout_steps=8 at a time; set that"
+    ):
+        compose(f"CartPole-v1:{algorithm}", words=words)
+    compose(f"CartPole-v1:{algorithm}", words=["algorithm.rollout_steps=8", "buffers.rollout.steps=8"])
 
 
 @pytest.mark.filterwarnings("ignore:.*render_modes")

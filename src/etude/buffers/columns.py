@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor
 
 Columns = Mapping[str, Any]
+STEP_COLUMNS = ("observation", "is_first", "action", "reward", "terminated", "truncated", "final_observation")
+"""What collecting writes of each step; an algorithm may add columns of its own."""
 
 
 def leaves(columns: Columns) -> Iterator[Tensor]:

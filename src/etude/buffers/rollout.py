@@ -16,7 +16,7 @@ from etude.config.constraints import PositiveInt
 from etude.config.schema import Config
 from etude.errors import EtudeError, UserError
 
-__all__ = ["RolloutBuffer", "RolloutConfig", "flatten", "minibatches", "take"]
+__all__ = ["RolloutBuffer", "RolloutConfig", "flatten", "length_problems", "minibatches", "take"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,18 @@ class RolloutConfig:
     """The registered name of the buffer."""
     steps: PositiveInt | None = None
     """Vector steps per rollout. Default: the algorithm's rollout_steps."""
+
+
+def length_problems(config: Config) -> Iterator[str]:
+    """Yield rollouts of another length than the algorithm, which learns from one at a time, says they have."""
+    algorithm = config.algorithm
+    for name, options in config.buffers.items():
+        steps = getattr(options, "steps", None)
+        if steps not in (None, algorithm.rollout_steps):
+            yield (
+                f"buffers.{name}.steps={steps}: {algorithm.name} learns from algorithm.rollout_steps={algorithm.rollout_steps} "
+                "at a time; set that, and leave this out"
+            )
 
 
 class RolloutBuffer(Buffer):

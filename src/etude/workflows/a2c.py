@@ -9,6 +9,7 @@ With gae_lambda=1 each step looks to the end of its rollout: n-step returns of e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,7 +18,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.buffers.base import Batch
-from etude.buffers.rollout import RolloutBuffer
+from etude.buffers.rollout import RolloutBuffer, length_problems
 from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.gradient_step import GradientStep
 from etude.components.networks.modes import evaluating, mode_dependent
@@ -65,6 +66,10 @@ class A2CConfig:
     """Continuous actions: the standard deviation to begin with, on a scale where the bounds are ±1."""
     fixed_std: bool = False
     """Continuous actions: keep that standard deviation instead of learning it."""
+
+    def problems(self, config: Config) -> Iterator[str]:
+        """Yield what is wrong with these settings taken together."""
+        yield from length_problems(config)
 
 
 class A2C(Workflow):

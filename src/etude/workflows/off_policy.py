@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.buffers.base import Batch, Buffer
-from etude.buffers.columns import map_columns
+from etude.buffers.columns import STEP_COLUMNS, map_columns
 from etude.buffers.prioritized import PrioritizedConfig
 from etude.buffers.replay import ReplayBuffer, ReplayConfig, discounts
 from etude.components.critics import space_with_action, with_action
@@ -36,6 +36,7 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import Observation
+from etude.errors import did_you_mean
 from etude.workflows.base import HookResult, Phase, Workflow
 from etude.workflows.counter import Counter
 from etude.workflows.metrics import Metrics
@@ -85,6 +86,9 @@ class OffPolicyConfig:
             for column in getattr(options, "leave_out", ()):
                 if column in read:
                     yield f"buffers.{name}.leave_out: '{column}' is what {self.name} learns from"
+                elif column not in STEP_COLUMNS:
+                    hint = did_you_mean(column, STEP_COLUMNS) or f" (known: {', '.join(STEP_COLUMNS)})"
+                    yield f"buffers.{name}.leave_out: there is no column '{column}'{hint}"
         yield from _buffer_problems(config)
 
 

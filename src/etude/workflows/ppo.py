@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.buffers.base import Batch
-from etude.buffers.rollout import RolloutBuffer, flatten, minibatches
+from etude.buffers.rollout import RolloutBuffer, flatten, length_problems, minibatches
 from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.gradient_step import GradientStep
 from etude.components.networks.memory import has_memory
@@ -126,13 +126,7 @@ class PPOConfig:
 
     def problems(self, config: Config) -> Iterator[str]:
         """Yield what is wrong with these settings taken together."""
-        for name, buffer in config.buffers.items():
-            steps = getattr(buffer, "steps", None)
-            if steps not in (None, self.rollout_steps):
-                yield (
-                    f"buffers.{name}.steps={steps}: {self.name} learns from algorithm.rollout_steps={self.rollout_steps} at a "
-                    "time; set that, and leave this out"
-                )
+        yield from length_problems(config)
         rollout = self.rollout_size(config.environment.num_envs)
         batch = self.minibatch_size(config.environment.num_envs)
         if batch == 1 and self.normalize_advantages == "batch":

@@ -11,6 +11,7 @@ evaluation. Tasks without an end need environment.max_episode_steps.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -19,7 +20,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.buffers.base import Batch
-from etude.buffers.rollout import RolloutBuffer
+from etude.buffers.rollout import RolloutBuffer, length_problems
 from etude.components.distributions import check_mask, make_head
 from etude.components.gradient_step import GradientStep
 from etude.components.optimizers import build_optimizer
@@ -66,6 +67,10 @@ class ReinforceConfig:
     """Continuous actions: the standard deviation to begin with, on a scale where the bounds are ±1."""
     fixed_std: bool = False
     """Continuous actions: keep that standard deviation instead of learning it."""
+
+    def problems(self, config: Config) -> Iterator[str]:
+        """Yield what is wrong with these settings taken together."""
+        yield from length_problems(config)
 
 
 class Reinforce(Workflow):

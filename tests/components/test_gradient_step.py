@@ -59,7 +59,9 @@ def _compare(settings: tuple[str, ...], device: str, mode: Mode) -> None:
     assert fast.workflow._step.mode == mode  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(
+    "settings", [CASES["discrete"], pytest.param(CASES["continuous"], marks=pytest.mark.slow)], ids=["discrete", "continuous"]
+)
 def test_a_compiled_update_equals_an_eager_one_from_equal_state(settings: tuple[str, ...]) -> None:
     _compare(settings, "cpu", "compiled")
 

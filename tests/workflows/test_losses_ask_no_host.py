@@ -10,7 +10,10 @@ import pytest
 from etude import assembly
 from etude.config.compose import compose
 
-TINY = ("algorithm.batch_size=8", "algorithm.learning_starts=16", "environment.num_envs=2", "evaluation.every_steps=0")
+TINY = (
+    *("algorithm.batch_size=8", "algorithm.learning_starts=16", "environment.num_envs=2", "evaluation.every_steps=0"),
+    "experiment.compile=off",  # what is looked at is the loss itself
+)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,8 @@ def test_exactly_so_many_random_actions_come_before_the_first_update() -> None:
     assert orchestrator.counters.updates == 1 + (200 - 40) // 2
 
 
-@pytest.mark.parametrize("spec", ["Pendulum-v1:sac", pytest.param(MASKED, marks=pytest.mark.slow)])
+@pytest.mark.slow  # it compiles; DQN does in every suite
+@pytest.mark.parametrize("spec", ["Pendulum-v1:sac", MASKED])
 def test_a_compiled_update_equals_an_eager_one(spec: str) -> None:
     assert_compiled_equals_eager(spec, TINY, ("actor", "critic", "target_critic", "temperature"))
 

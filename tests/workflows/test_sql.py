@@ -137,7 +137,7 @@ def test_a_stopped_run_is_the_run_that_was_not(tmp_path: Path) -> None:
     assert_same_run(whole, parted)
 
 
-@pytest.mark.slow  # it compiles; SAC and TD3 do in every suite
+@pytest.mark.slow  # it compiles; DQN does in every suite
 @pytest.mark.slow
 def test_a_compiled_update_equals_an_eager_one() -> None:
     assert_compiled_equals_eager("Pendulum-v1:sql", TINY, ("sampler", "critic", "target_critic"))

@@ -109,6 +109,7 @@ def test_exactly_so_many_random_actions_come_before_the_first_update() -> None:
     assert samples[20].max() < 0.1  # the untrained actor hardly acts
 
 
+@pytest.mark.slow  # it compiles; DQN does in every suite
 def test_a_compiled_update_equals_an_eager_one() -> None:
     assert_compiled_equals_eager("Pendulum-v1:td3", TINY, ("actor", "critic", "target_actor", "target_critic"), updates=4)
 

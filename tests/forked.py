@@ -108,6 +108,7 @@ def _run(words: list[str]) -> int:
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv = words
+            sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
             runpy.run_path(words[0], run_name="__main__")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -7,15 +7,18 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
 from tests.docs.pages import ROOT, arguments, blocks
+from tests.forked import ForkedProgram
 
 PAGE = ROOT / "docs/add-an-algorithm.md"
 STOP = "# press Ctrl-C"
@@ -44,17 +47,28 @@ class Reader:
             self._press_ctrl_c(command)
         elif command == "pip install -e .":
             self._install()
-        else:
+        elif not self.output:  # a process of its own shows that nothing of the test's is needed
             options = {"capture_output": True, "text": True, "timeout": 120}
             done = subprocess.run(arguments(command), cwd=self.folder, env=self.environment, check=False, **options)
             assert done.returncode == 0, f"{command}\n{done.stderr}"
             self.output[command] = done.stdout
+        else:
+            with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+                code = self._fork(command, stdout=said, stderr=complained).wait(timeout=120)
+                said.seek(0)
+                complained.seek(0)
+                assert code == 0, f"{command}\n{complained.read()}"
+                self.output[command] = said.read()
+
+    def _fork(self, command: str, *, stdout: Any, stderr: Any) -> ForkedProgram:
+        program, *words = arguments(command)
+        assert program in ("etude", "python"), command
+        words = ["-m", "etude", *words] if program == "etude" else words
+        return ForkedProgram([sys.executable, *words], cwd=self.folder, env=self.environment, stdout=stdout, stderr=stderr)
 
     def _press_ctrl_c(self, command: str) -> None:
         before = self._runs()
-        process = subprocess.Popen(
-            arguments(command), cwd=self.folder, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        process = self._fork(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + 60
             while not any(len((path / "metrics.jsonl").read_text().splitlines()) > 4 for path in self._runs() - before):

@@ -18,16 +18,17 @@ from etude.telemetry.jsonl import read_rows
 from tests.forked import ForkedProgram
 from tests.runs_compared import assert_same_run, forge_settings, resume, rows, state, stopped_after, train
 
-CARTPOLE = ("CartPole-v1:ppo", "training.total_steps=6000", "algorithm.epochs=3")
+CARTPOLE = ("CartPole-v1:ppo", "training.total_steps=3000", "algorithm.epochs=2", "evaluation.episodes=2")
 PENDULUM = (
     "Pendulum-v1:ppo",
-    "training.total_steps=6000",
-    "algorithm.rollout_steps=128",
+    "training.total_steps=3000",
+    "algorithm.rollout_steps=64",
     "algorithm.epochs=2",
+    "evaluation.episodes=2",
     "environment.normalize_observations=rolling",
     "environment.normalize_rewards=true",
 )
-FROZEN_LAKE = ("FrozenLake-v1:ppo", "training.total_steps=4000", "algorithm.rollout_steps=32", "algorithm.epochs=2")
+FROZEN_LAKE = ("FrozenLake-v1:ppo", "training.total_steps=2000", "algorithm.rollout_steps=32", "algorithm.epochs=2")
 OPTIONS = (
     *CARTPOLE,
     "algorithm.adaptive_kl=0.01",
@@ -41,7 +42,7 @@ OPTIONS = (
 
 def _remembering(actor: str, critic: str) -> tuple[str, ...]:
     """Rollouts of 24 steps end amid episodes, and episodes amid rollouts."""
-    settings = ("training.total_steps=2400", "algorithm.rollout_steps=24", "algorithm.batch_size=96", "algorithm.epochs=2")
+    settings = ("training.total_steps=1200", "algorithm.rollout_steps=24", "algorithm.batch_size=96", "algorithm.epochs=2")
     networks = (f"network.actor={actor}", f"network.critic={critic}", "environment.normalize_observations=rolling")
     return ("CartPole-v1:ppo", *settings, *networks, "evaluation.episodes=2")
 
@@ -57,11 +58,11 @@ CASES = {"cartpole": CARTPOLE, "pendulum": PENDULUM, "lake": FROZEN_LAKE, "optio
 def test_resume_equals_uninterrupted(settings: tuple[str, ...], tmp_path: Path) -> None:
     whole = train(settings[0], tmp_path / "whole", *settings[1:])
     generator = random.Random(settings[0])
-    with stopped_after(generator.randint(1, 6)):
+    with stopped_after(generator.randint(1, 4)):
         run = train(settings[0], tmp_path / "cut", *settings[1:])
     stops = 1
     while run.status == "interrupted":
-        with stopped_after(generator.randint(1, 6)):
+        with stopped_after(generator.randint(1, 4)):
             resume(run)
         stops += 1
     assert stops > 2
@@ -108,10 +109,10 @@ def _rows_logged(root: Path) -> int:
 
 
 def test_a_run_killed_with_sigkill_continues_from_its_last_save_to_the_same_end(tmp_path: Path) -> None:
-    words = ("training.total_steps=12000", "algorithm.epochs=3", "checkpoint.every_steps=2000", "logging.every_steps=256")
+    words = ("training.total_steps=6000", "algorithm.epochs=2", "checkpoint.every_steps=1000", "logging.every_steps=256")
     whole = train("CartPole-v1:ppo", tmp_path / "whole", *words)
     process = _start(tmp_path / "cut", *words)
-    _wait_for(lambda: _rows_logged(tmp_path / "cut") > 20)
+    _wait_for(lambda: _rows_logged(tmp_path / "cut") > 8)
     process.kill()
     process.wait()
     run = Run.resolve("@last", tmp_path / "cut")
@@ -138,7 +139,7 @@ def test_a_signal_saves_before_the_budget_ends_and_exits_with_130(number: signal
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_offered(tmp_path: Path) -> None:
-    with stopped_after(12):
+    with stopped_after(8):
         run = train(CARTPOLE[0], tmp_path, *CARTPOLE[1:])
     newest = run.checkpoints().newest_whole()
     victim = newest.path / "shared" / "tensors.safetensors"
@@ -164,10 +165,10 @@ def test_a_finished_run_says_how_to_train_on_and_a_longer_budget_continues_it(tm
     run = train(CARTPOLE[0], tmp_path, *CARTPOLE[1:])
     with pytest.raises(UserError, match=r"finished.*training.total_steps="):
         resume(run)
-    resume(run, "training.total_steps=8000")
-    assert run.summary["counters"]["env_steps"] == 8000
-    assert "training.total_steps: 6000 → 8000" in (run.logs / "changes.jsonl").read_text()
-    assert "total_steps: 8000" in run.resolved_path.read_text()
+    resume(run, "training.total_steps=4000")
+    assert run.summary["counters"]["env_steps"] == 4000
+    assert "training.total_steps: 3000 → 4000" in (run.logs / "changes.jsonl").read_text()
+    assert "total_steps: 4000" in run.resolved_path.read_text()
 
 
 def test_a_longer_budget_from_the_middle_of_a_rollout_is_the_longer_run(tmp_path: Path) -> None:

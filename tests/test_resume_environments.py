@@ -14,8 +14,8 @@ from etude.errors import EnvironmentFailureError
 from etude.runs.run import Run
 from tests.runs_compared import assert_same_run, resume, rows, stopped_after, train
 
-TINY = ("training.total_steps=768", "algorithm.rollout_steps=32", "algorithm.batch_size=0.5", "algorithm.epochs=1",
-        "environment.num_envs=4", "evaluation.every_steps=384", "evaluation.episodes=1", "logging.every_steps=128",
+TINY = ("training.total_steps=512", "algorithm.rollout_steps=32", "algorithm.batch_size=0.5", "algorithm.epochs=1",
+        "environment.num_envs=4", "evaluation.every_steps=256", "evaluation.episodes=1", "logging.every_steps=128",
         "environment.max_episode_steps=60")  # fmt: skip
 CASES = {
     **{f"{name}-{backend}": (f"{name}-v5:ppo", f"environment.backend={backend}")

@@ -52,7 +52,7 @@ def test_a_fresh_process_goes_on_bit_for_bit(tmp_path: Path) -> None:
         environment = make(name)
         environment.reset([21, 22])
         assert environment.snapshot == "exact"
-        moves = actions(environment.single_action_space, 437, num_envs=2, seed=5)
+        moves = actions(environment.single_action_space, 257, num_envs=2, seed=5)
         trajectory(environment, moves[:137])
         store = CheckpointStore(tmp_path / name, keep=1)
         store.save({"rank/0": environment.state_dict()}, counters={"env_steps": 137, "updates": 0}, metadata={})
@@ -62,7 +62,7 @@ def test_a_fresh_process_goes_on_bit_for_bit(tmp_path: Path) -> None:
         "for name in IDS:\n"
         "    environment = make(name)\n"
         "    environment.load_state_dict(CheckpointStore(Path(sys.argv[1]) / name, keep=1).find('last').load()['rank/0'])\n"
-        "    moves = actions(environment.single_action_space, 437, num_envs=2, seed=5)\n"
+        "    moves = actions(environment.single_action_space, 257, num_envs=2, seed=5)\n"
         "    print(name, trajectory(environment, moves[137:]))"
     )
     root = Path(__file__).parents[2]

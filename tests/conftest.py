@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,10 +42,17 @@ def own_modules_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             del sys.modules[name]
 
 
+@pytest.fixture(scope="session")
+def data_homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folders that nobody else has. `mktemp` would look through all that thousands of tests have left, to number one more."""
+    parent = tmp_path_factory.mktemp("data-homes")
+    return (parent / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder of its own, so that no test signs runs with the user's key."""
-    folder = tmp_path_factory.mktemp("data-home")
+def home(data_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder of its own, so that no test signs runs with the user's key; it is made when something is written there."""
+    folder = next(data_homes)
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
     monkeypatch.delenv("ETUDE_RUNS", raising=False)
     return folder

@@ -45,10 +45,10 @@ coverage: install  ## Which lines and branches of src/etude the tests of seconds
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term --cov-report=html:build/coverage $(COVERAGE_OF)
 
 docs: install  ## Refresh the generated parts of the documentation.
-	$(BIN)/python -m etude.config.reference docs/configuration.md
-	$(BIN)/python -m etude.config.preset_table docs/presets.md
-	$(BIN)/python -m etude.environments.wrappers.reference docs/wrappers.md
-	$(BIN)/python -m etude.robots.reference docs/robots.md
+	$(BIN)/python -m tools.reference.configuration docs/configuration.md
+	$(BIN)/python -m tools.reference.presets docs/presets.md
+	$(BIN)/python -m tools.reference.wrappers docs/wrappers.md
+	$(BIN)/python -m tools.reference.robots docs/robots.md
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist src/*.egg-info

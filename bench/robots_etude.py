@@ -41,8 +41,8 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """Train through Etude's own loop, as `etude train` does; no run directory, evaluations or checkpoints."""
     import torch
 
-    from etude import assembly
     from etude.config.compose import compose
+    from etude.training import assembly
 
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     spec, file = TASKS[options.task]

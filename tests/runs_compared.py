@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from etude import session
 from etude.config.compose import compose
 from etude.orchestration.orchestrator import Orchestrator
 from etude.runs.run import Run
 from etude.runs.settings_files import HASH, settings_hash
 from etude.telemetry.jsonl import read_rows
 from etude.telemetry.names import deterministic_items
+from etude.training import session
 
 
 def train(spec: str, root: Path, *words: str) -> Run:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from etude import assembly, session
 from etude.cli import run as etude
 from etude.config.compose import compose
 from etude.errors import UserError
 from etude.runs.run import Run
+from etude.training import assembly, session
 from tests.runs_compared import assert_same_run, assert_same_state, resume, state, train
 
 PPO = ("environment.num_envs=4", "algorithm.rollout_steps=8", "algorithm.batch_size=16", "algorithm.epochs=1")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from etude import session
+from etude.training import stored_config
 from tests.runs_compared import assert_same_state, resume, state, stopped_after, train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -16,18 +16,18 @@ WORDS = ("experiment.device=cuda", "training.total_steps=4096", "algorithm.epoch
 
 def test_auto_picks_the_gpu_and_the_run_records_it(tmp_path: Path) -> None:
     run = train("CartPole-v1:ppo", tmp_path, "training.total_steps=512", "evaluation.every_steps=0")
-    assert session.load_config(run).experiment.device == "cuda"
+    assert stored_config.load_config(run).experiment.device == "cuda"
 
 
 @pytest.mark.parametrize("spec", ["CartPole-v1:ppo", "Pendulum-v1:ppo"])
 def test_state_on_the_gpu_round_trips_bitwise(spec: str, tmp_path: Path) -> None:
-    from etude import assembly
+    from etude.training import assembly, stored_config
 
     words = ("algorithm.rollout_steps=64", "algorithm.batch_size=64", "environment.normalize_observations=rolling")
     with stopped_after(5):
         run = train(spec, tmp_path, *WORDS, *words)
     saved = run.checkpoints().newest_whole().load()
-    loaded = assembly.build(session.load_config(run))
+    loaded = assembly.build(stored_config.load_config(run))
     loaded.load_state_dict(saved)  # type: ignore[arg-type]
     again = loaded.state_dict()
     assert again["shared"]["workflow"]["actor"]["layers.0.weight"].is_cuda

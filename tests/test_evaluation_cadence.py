@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from etude import assembly
 from etude.config.compose import compose
+from etude.training import assembly
 from tests.runs_compared import train
 
 

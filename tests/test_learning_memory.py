@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from etude import assembly
 from etude.config.compose import compose
 from etude.environments.make import make_environment
 from etude.runs.run import Run
+from etude.training import assembly
 from tests.test_learning import _train_and_measure
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]

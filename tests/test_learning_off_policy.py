@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from etude import q_contours
 from etude.environments.make import make_environment
 from etude.environments.small.multi_goal import GOALS
 from etude.runs.run import Run
-from etude.stored_policy import open_policy
+from etude.using import q_contours
+from etude.using.stored_policy import open_policy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

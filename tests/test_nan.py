@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from etude import session
 from etude.config.compose import compose
 from etude.environments.make import make_environment
 from etude.errors import NonFiniteError
 from etude.orchestration.callbacks import Callback, Progress
 from etude.orchestration.evaluator import evaluate_episodes
 from etude.runs.run import Run
-from etude.stored_policy import open_policy
 from etude.telemetry.jsonl import read_rows
+from etude.training import session
+from etude.using.stored_policy import open_policy
 from etude.workflows.ppo import PPO
 from tests.runs_compared import train
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from etude import session
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
+from etude.training import session
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
 
 SETTINGS = ("CartPole-v1:ppo", "training.total_steps=1024", "algorithm.rollout_steps=16", "algorithm.batch_size=32")

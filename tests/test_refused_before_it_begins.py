@@ -9,13 +9,13 @@ import gymnasium
 import pytest
 from torch import Tensor, nn
 
-from etude import assembly, session
 from etude.config.compose import compose
 from etude.environments.make import make_environment
 from etude.errors import ConfigError, UserError
 from etude.orchestration.callbacks import Callback
 from etude.runs.saved_checkpoint import Checkpoint
-from etude.stored_policy import open_policy
+from etude.training import assembly, session
+from etude.using.stored_policy import open_policy
 
 HERE = "tests.test_refused_before_it_begins"
 SMALL = ("environment.num_envs=4", "algorithm.batch_size=16", "training.total_steps=256", "experiment.compile=off")

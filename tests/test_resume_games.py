@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from etude import session
 from etude.runs.run import Run
+from etude.training import session
 from tests.runs_compared import assert_same_run, resume, rows, stopped_after, train
 
 SHORT = ("environment.num_envs=2", "evaluation.every_steps=0", "environment.max_episode_steps=30")

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etude import session
 from etude.cli import run as etude
 from etude.errors import ConfigError, EtudeError
 from etude.runs.run import Run
+from etude.training import stored_config
+from etude.using.stored_policy import open_policy
 from tests.runs_compared import forge_settings, resume, stopped_after, train
 
 TINY = ("training.total_steps=2000", "algorithm.epochs=1", "evaluation.every_steps=0")
@@ -67,8 +68,8 @@ def test_an_import_path_that_came_with_a_run_is_not_followed(change: dict[str, o
     _foreign(run, change)
     for attempt in (
         lambda: resume(run),
-        lambda: session.load_policy(run, "last"),
-        lambda: session.load_config(run),
+        lambda: open_policy(run, "last"),
+        lambda: stored_config.load_config(run),
     ):
         with pytest.raises((ConfigError, EtudeError)):
             attempt()

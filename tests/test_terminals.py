@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 import torch
 
-from etude import session
 from etude.cli import run as command
 from etude.config.compose import compose
 from etude.orchestration.callbacks import Callback, Progress
 from etude.runs.run import Run
+from etude.training import session
 from tests.runs_compared import assert_same_run, stopped_after
 
 GAMBLING = """
@@ -171,8 +171,8 @@ def _listen(descriptor: int, hear: Callable[[bytes], object]) -> None:
 
 
 def test_evaluations_on_request_depend_on_their_seed_alone(tmp_path: Path) -> None:
-    from etude.evaluating import measure
-    from etude.stored_policy import open_policy
+    from etude.using.evaluate import measure
+    from etude.using.stored_policy import open_policy
 
     run = _train(tmp_path / "runs", io.StringIO(), quiet=True)
     (one,) = measure(open_policy(run, "last"), 3).values()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from etude.telemetry.video import find_ffmpeg
+from etude.files.video import find_ffmpeg
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from gymnasium import spaces
 from torch import Generator, Tensor
 
 from agreement.layers import Arrays, linear_layers
-from etude import assembly
 from etude.components.returns import generalized_advantages
 from etude.config.compose import compose
 from etude.config.registry import algorithms
+from etude.training import assembly
 
 OBSERVATION, ACTION, CHOICES, BATCH = 5, 3, 4, 64
 RATE = 0.1

@@ -84,8 +84,8 @@ def _common_words(task: PPOTask | ReplayTask, *, compiled: bool, threads: int) -
 
 def start(spec: str, words: list[str], *, compiled: bool) -> tuple[Any, Any]:
     """Return the resolved config and a training that is ready for its first step."""
-    from etude import assembly
     from etude.config.compose import compose
+    from etude.training import assembly
 
     config = assembly.resolve(compose(spec, words=words).config)
     if compiled and config.experiment.compile == "off":

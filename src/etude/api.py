@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etude import session
 from etude.buffers.last_paths import whole_paths
 from etude.config.compose import compose
 from etude.config.schema import Config, EnvironmentConfig
@@ -22,17 +21,18 @@ from etude.config.validate import Validator
 from etude.environments.make import make_environment as _make
 from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
-from etude.evaluating import measure
 from etude.orchestration.evaluator import EvaluationResult
-from etude.playing import play as play
 from etude.runs import run as stored
 from etude.runs.places import default_root
 from etude.runs.run_selection import Selection, select_run
 from etude.saved_components.component_file import load_component as load_component
 from etude.saved_components.component_file import save_component as save_component
-from etude.stored_policy import open_policy
 from etude.telemetry.jsonl import read_rows
 from etude.telemetry.names import Row
+from etude.training import session, stored_config
+from etude.using.evaluate import measure
+from etude.using.play import play as play
+from etude.using.stored_policy import open_policy
 from etude.workflows.policy import Policy
 from etude.workflows.sampler import get as make_sampler  # noqa: F401 # a part of this interface
 
@@ -94,13 +94,12 @@ class Run(stored.Run):
 
     def policy(self, checkpoint: str = "last", *, num_envs: int | None = None) -> tuple[Policy, VectorEnvironment]:
         """Return the policy and an environment like the one it was trained in."""
-        policy, environment, _, _ = session.load_policy(self, checkpoint, num_envs=num_envs)
-        return policy, environment
+        return open_policy(self, checkpoint).with_environment(num_envs)
 
     @property
     def config(self) -> Config:
         """Every setting of the run."""
-        return session.load_config(self)
+        return stored_config.load_config(self)
 
     @property
     def rows(self) -> list[Row]:

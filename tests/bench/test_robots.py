@@ -16,8 +16,8 @@ from robots_mjlab_states import model_facts
 import robots as bench
 from etude.config.compose import compose
 from etude.config.robots import RobotConfig
-from etude.robots.description import load_robot
 from etude.robots.environment import RobotVector
+from etude.robots.models.description import load_robot
 from etude.robots.scene import build_scene
 
 LEG = """

@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from etude.buffers.columns import leaves
 from etude.buffers.hindsight import HindsightBuffer
 from etude.environments.gymnasium import GymnasiumVector
-from etude.environments.workers import WorkerVector
+from etude.environments.workers.vector import WorkerVector
 from etude.errors import UserError
 
 STRATEGIES = ("future", "final", "episode", "random")
@@ -244,8 +244,8 @@ def test_what_hindsight_reads_is_not_left_out() -> None:
 
 def test_it_trains_from_the_config(tmp_path: Path) -> None:
     """With a workflow that only collects, the buffer fills and can be sampled as the workflow would."""
-    from etude import assembly
     from etude.config.compose import compose
+    from etude.training import assembly
 
     gymnasium.register("Reach-v0", entry_point=lambda **_: Reach(), max_episode_steps=6)
     try:

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Generator
 
-from etude import assembly, run_facts
 from etude.buffers import base, replay
 from etude.buffers.columns import leaves, map_columns
 from etude.buffers.replay import ReplayBuffer, ReplayConfig
 from etude.config.compose import compose
 from etude.config.schema import Config, EnvironmentConfig, ExperimentConfig
 from etude.errors import EtudeError, UserError
+from etude.training import assembly, run_facts
 from tests.buffers.transitions import transition
 
 

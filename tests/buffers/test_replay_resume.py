@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Generator
 
-from etude import assembly, session
 from etude.buffers import ring_state
 from etude.buffers.columns import leaves
 from etude.runs.run import Run
+from etude.training import assembly, stored_config
+from etude.using.stored_policy import open_policy
 from tests.runs_compared import assert_same_run, resume, state, stopped_after, train
 
 SPEC = "CartPole-v1:tests.buffers.off_policy_double.LinearQ"
@@ -49,7 +50,7 @@ def test_resume_equals_uninterrupted(kind: str, tmp_path: Path) -> None:
 def _assert_same_next_batch(one: Run, other: Run) -> None:
     batches = []
     for run in (one, other):
-        orchestrator = assembly.build(session.load_config(run))
+        orchestrator = assembly.build(stored_config.load_config(run))
         orchestrator.load_state_dict(run.checkpoints().newest_whole().load())  # type: ignore[arg-type] # a dict of parts
         batches.append(orchestrator.buffers["memory"].sample(50, orchestrator.streams["buffer"]))
         orchestrator.close()
@@ -65,7 +66,7 @@ def test_a_copied_run_goes_on_and_its_policy_needs_no_replay(tmp_path: Path) -> 
     assert resume(run).status == "finished"
     assert_same_run(run, copied)
     shutil.rmtree(copied.path / "checkpoints" / "replay")
-    policy, environment, *_ = session.load_policy(copied, "last", trusted=True)
+    policy, environment = open_policy(copied, "last", trusted=True).with_environment()
     assert policy is not None
     environment.close()
 
@@ -74,7 +75,7 @@ def test_rolling_back_in_the_same_process_forgets_the_rows_since(tmp_path: Path)
     with stopped_after(60):
         run = train(SPEC, tmp_path, *WORDS)
     parts: Any = run.checkpoints().newest_whole().load()
-    orchestrator = assembly.build(session.load_config(run))
+    orchestrator = assembly.build(stored_config.load_config(run))
     orchestrator.load_state_dict(parts)
     buffer, collector = orchestrator.buffers["memory"], orchestrator.collector
     assert collector is not None

@@ -202,7 +202,7 @@ def test_a_run_that_can_not_be_written_is_still_measured(
     def refuse(*given: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("etude.evaluating.append_evaluations", refuse)
+    monkeypatch.setattr("etude.using.evaluate.append_evaluations", refuse)
     assert etude(["evaluate", "@last", "--episodes", "2"]) == 0
     shown = capsys.readouterr()
     assert "2 episodes" in shown.out

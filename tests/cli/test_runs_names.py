@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from etude import session
 from etude.cli import run as etude
 from etude.config.compose import compose
 from etude.errors import UserError
@@ -18,6 +17,7 @@ from etude.runs.evaluations import append_evaluations
 from etude.runs.index import find_runs
 from etude.runs.naming import expand_name
 from etude.runs.run import Run
+from etude.training import session, stored_config
 from tests.runs.run_trees import make_run
 from tests.runs_compared import resume, stopped_after, train
 
@@ -90,7 +90,7 @@ def test_group_and_tags_changed_on_resuming_are_those_of_the_list(tmp_path: Path
     # And the other way round: what was changed in the list is what a resume and a new run go on with.
     run.edit_group("c")
     run.edit_tags(add=["u"])
-    config = session.load_config(run)
+    config = stored_config.load_config(run)
     assert (config.experiment.group, config.experiment.tags) == ("c", ("t", "u"))
     resume(run, "training.total_steps=768")
     (row,) = find_runs(tmp_path)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from etude import seed_group
 from etude.cli import run as etude
 from etude.errors import UserError
 from etude.runs.index import find_runs
 from etude.runs.run import Run
-from etude.seed_group import parse_seeds
+from etude.training import seed_group
+from etude.training.seed_group import parse_seeds
 from tests.forked import fork_instead
 from tests.runs_compared import assert_same_run, train
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from etude import assembly
 from etude.components.networks.build import build_network
 from etude.components.networks.cnn import CNNConfig
 from etude.components.networks.head import Head, HeadConfig, outputs_of_both
 from etude.components.networks.recurrent import GRU
 from etude.config.compose import compose
 from etude.errors import UserError
+from etude.training import assembly
 from tests.runs_compared import assert_same_state, resume, state, stopped_after, train
 
 IMAGE = spaces.Box(0, 255, (4, 36, 36), np.uint8)

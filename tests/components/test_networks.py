@@ -10,13 +10,13 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from etude import assembly
 from etude.components.networks.encoder import FlatEncoder
 from etude.components.networks.mlp import ACTIVATIONS, MLP, Activation, MLPConfig
 from etude.config.registry import networks, register_network
 from etude.config.schema import Config, EnvironmentConfig, ExperimentConfig
 from etude.config.validate import Validator
 from etude.errors import ConfigError, UserError
+from etude.training import assembly
 from etude.workflows.ppo import PPOConfig
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from etude import assembly
 from etude.components.distributions import Categorical, Gaussian
 from etude.components.networks.actor_critic import make_actor_critic
 from etude.components.networks.build import build_network
@@ -18,6 +17,7 @@ from etude.config.compose import compose
 from etude.config.registry import networks
 from etude.config.validate import Part
 from etude.errors import ConfigError, UserError
+from etude.training import assembly
 
 BOX = spaces.Box(-1, 1, (4,), np.float32)
 PICTURE = spaces.Box(0, 255, (40, 40, 3), np.uint8)

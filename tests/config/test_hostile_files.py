@@ -90,7 +90,7 @@ def test_hostile_render_options_are_one_line(text: str) -> None:
 
 def test_hostile_events_scripts_and_robots_are_one_line(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     from etude.cli.driving_choice import choose_source
-    from etude.robots.description import load_robot
+    from etude.robots.models.description import load_robot
 
     file = write("bomb.yaml", BOMB)
     with pytest.raises(UserError, match=r"--events bomb.yaml: can't be read: .*aliases counted"):

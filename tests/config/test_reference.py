@@ -11,15 +11,16 @@ import pytest
 
 from etude.config.aliases import ALIASES
 from etude.config.compose import compose
-from etude.config.reference import explain_config, option_docs, refresh
+from etude.config.explain import explain_config, option_docs
 from etude.config.registry import REGISTRIES
 from etude.config.schema import Config
 from etude.config.validate import field_types, options_schema, to_plain
 from tests.config.conftest import Write
+from tools.reference.configuration import refresh
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-COMMAND = "python -m etude.config.reference docs/configuration.md"
+COMMAND = "python -m tools.reference.configuration docs/configuration.md"
 
 
 def _schemas() -> list[type]:

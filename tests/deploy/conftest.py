@@ -9,7 +9,7 @@ import pytest
 
 from etude.deploy.export import Export, export_policy
 from etude.runs.run import Run
-from etude.stored_policy import open_policy
+from etude.using.stored_policy import open_policy
 from tests.runs_compared import train
 
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))

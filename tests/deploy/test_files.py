@@ -29,7 +29,7 @@ from etude.deploy.onnx_file import onnx_model, run_onnx
 from etude.deploy.torch_files import capture, exported_program, run_exported_program, run_torchscript, torchscript
 from etude.environments.vector import ACTION_MASK
 from etude.runs.run import Run
-from etude.stored_policy import open_policy
+from etude.using.stored_policy import open_policy
 from etude.workflows.policy import ActorPolicy
 from tests.deploy.conftest import HAS_ONNX, QUIET, formats_of, needs_onnx
 from tests.runs_compared import train

@@ -14,7 +14,7 @@ from etude.deploy.metadata import VERSION, read_metadata
 from etude.environments.make import make_environment
 from etude.errors import UserError
 from etude.runs.run import Run
-from etude.stored_policy import open_policy
+from etude.using.stored_policy import open_policy
 from tests.deploy.conftest import PPO
 from tests.runs_compared import train
 

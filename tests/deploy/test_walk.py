@@ -21,7 +21,7 @@ from etude.deploy import walk as walking
 from etude.deploy.robot_file import write_robot
 from etude.environments.make import make_environment
 from etude.runs.run import Run
-from etude.stored_policy import open_policy
+from etude.using.stored_policy import open_policy
 from tests.deploy.conftest import needs_onnx
 
 WALK = Path(walking.__file__)

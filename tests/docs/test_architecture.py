@@ -15,7 +15,7 @@ from etude.environments.vector import Step, VectorEnvironment
 from etude.orchestration.callbacks import Callback
 from etude.workflows.base import Workflow
 from tests.docs.pages import ROOT, blocks
-from tests.test_imports import ALLOWED
+from tests.test_imports import BELOW
 
 PAGE = ROOT / "docs/architecture.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -79,10 +79,9 @@ def test_the_other_members_of_the_contracts_exist() -> None:
 
 
 def test_the_table_of_imports_is_the_one_that_is_enforced() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", TEXT.partition("| Package |")[2].partition("\n\n")[0], re.MULTILINE)
-    table = {package: set(re.findall(r"`(\w+)`", others)) - {"base", "collector"} for package, others in rows}
-    enforced = {package: may - {package, "errors"} for package, may in ALLOWED.items()}
-    assert table == {package: may for package, may in enforced.items() if package not in ("errors", "presets")}
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", TEXT.partition("| Room |")[2].partition("\n\n")[0], re.MULTILINE)
+    table = {room: set(re.findall(r"`(\w+)`", others)) - {"base", "collector"} for room, others in rows}
+    assert table == {room: set(may.split()) for room, may in BELOW.items() if room not in ("errors", "presets")}
 
 
 def test_every_event_named_beside_lightnings_exists() -> None:

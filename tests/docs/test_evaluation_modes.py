@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from etude import assembly
 from etude.config.compose import compose
 from etude.config.registry import algorithms
+from etude.training import assembly
 from etude.workflows.base import Workflow
 from tests.docs.pages import ROOT
 

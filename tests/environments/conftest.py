@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from etude.environments.workers import WorkerVector
+from etude.environments.workers.vector import WorkerVector
 
 # The doubles need Box2D, which the environments that optional families are tested in need not have.
 

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from etude.environments.adapters import DmEnvAdapter, OldGymAdapter, gymnasium_space
-from etude.environments.check import Checker
+from etude.environments.check.check import Checker
 from etude.environments.gymnasium import GymnasiumVector
 from etude.errors import UserError
 

@@ -15,8 +15,8 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from etude.cli import run as etude
-from etude.environments.check import Checker, check_environment
-from etude.environments.check_report import Remark
+from etude.environments.check.check import Checker, check_environment
+from etude.environments.check.report import Remark
 
 
 class Sound(gymnasium.Env[Any, Any]):

@@ -14,9 +14,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from etude.cli import run as etude
-from etude.environments.check import check_environment
-from etude.environments.check_report import Remark
-from etude.environments.check_vector import VectorChecker
+from etude.environments.check.check import check_environment
+from etude.environments.check.report import Remark
+from etude.environments.check.vector import VectorChecker
 from etude.environments.vector import Step, VectorEnvironment
 from etude.errors import UserError
 
@@ -183,7 +183,7 @@ def by_check(remarks: list[Remark]) -> dict[str, Remark]:
 def test_a_native_class_is_checked_as_it_is_trained() -> None:
     checked = by_check(check_environment("CartPole-v1", steps=200))
     assert list(checked) == CHECKS
-    assert "etude.environments.classic.CartPole, 4 copies" in checked["builds"].says
+    assert "etude.environments.native.classic.CartPole, 4 copies" in checked["builds"].says
     assert "time limit 500" in checked["ends"].says
     # Its arguments are Gymnasium's own class's affair, and then that is what training steps.
     assert (
@@ -227,7 +227,7 @@ def test_a_task_of_ones_own_is_checked_by_its_file(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("file", ["ball.yaml", "quadruped.xml"])
 def test_a_robot_without_a_task_is_checked_in_a_plain_one(file: str) -> None:
     pytest.importorskip("mujoco")
-    from etude.robots.description import MODELS
+    from etude.robots.models.description import MODELS
 
     checked = by_check(check_environment(str(MODELS / file), {"environment": {"max_episode_steps": 25}}, steps=40))
     assert "RobotVector" in checked["builds"].says
@@ -238,6 +238,6 @@ def test_a_robot_without_a_task_is_checked_in_a_plain_one(file: str) -> None:
 
 def test_a_robots_usual_time_limit_is_known() -> None:
     pytest.importorskip("mujoco")
-    from etude.robots.description import MODELS
+    from etude.robots.models.description import MODELS
 
     assert "time limit 1,000" in by_check(check_environment(str(MODELS / "ball.yaml"), steps=8))["ends"].says

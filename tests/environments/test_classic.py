@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from etude.config.schema import EnvironmentConfig
-from etude.environments.classic import TASKS, ClassicVector
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.make import make_environment
+from etude.environments.native.classic import TASKS, ClassicVector
 from etude.errors import UserError
 from etude.runs.checkpoint import CheckpointStore
 

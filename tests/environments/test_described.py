@@ -8,13 +8,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-from etude import assembly
 from etude.cli import run as etude
 from etude.config.compose import compose
 from etude.config.hashing import config_hash
 from etude.config.validate import to_plain
-from etude.environments.check import check_environment
+from etude.environments.check.check import check_environment
 from etude.errors import ConfigError
+from etude.training import assembly
 from tests.runs_compared import train
 
 FILE = """

@@ -160,7 +160,7 @@ def test_a_module_that_needs_another_one_says_which(module: str, tmp_path: Path)
 def test_native_mujoco_tasks_are_the_default() -> None:
     pytest.importorskip("mujoco")
     from etude.environments.gymnasium import GymnasiumVector
-    from etude.environments.mujoco_tasks import TASKS
+    from etude.environments.native.mujoco_tasks import TASKS
 
     assert all(family_of(name).name == "mujoco" for name in TASKS)
     assert type(make_environment(EnvironmentConfig(id="HalfCheetah-v5", num_envs=2))) is TASKS["HalfCheetah-v5"]

@@ -13,7 +13,7 @@ mujoco = pytest.importorskip("mujoco")
 from mujoco.batch import DATA_FIELDS  # noqa: E402
 
 from etude.compute.processors import available_cpus  # noqa: E402
-from etude.environments.mujoco_batch import MujocoSimulation  # noqa: E402
+from etude.environments.native.mujoco_batch import MujocoSimulation  # noqa: E402
 from etude.errors import UserError  # noqa: E402
 
 N = 3

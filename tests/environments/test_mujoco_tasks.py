@@ -14,7 +14,7 @@ import torch
 pytest.importorskip("mujoco")
 
 from etude.config.schema import EnvironmentConfig
-from etude.environments.mujoco_tasks import TASKS, MujocoVector
+from etude.environments.native.mujoco_tasks import TASKS, MujocoVector
 from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
 from etude.runs.checkpoint import CheckpointStore

@@ -18,9 +18,9 @@ import torch
 from gymnasium import spaces
 
 from etude.config.schema import EnvironmentConfig
-from etude.environments import snapshot
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.make import make_environment
+from etude.environments.snapshots import snapshot
 from etude.environments.vector import Observation, VectorEnvironment
 from etude.runs.checkpoint import CheckpointStore
 from etude.runs.state_tree import TreeEncoder, decode

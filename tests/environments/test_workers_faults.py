@@ -15,8 +15,8 @@ from typing import Any
 import gymnasium
 import pytest
 
-from etude.environments.replay import ReplayError
-from etude.environments.workers import WorkerError, WorkerVector
+from etude.environments.snapshots.rewind import ReplayError
+from etude.environments.workers.vector import WorkerError, WorkerVector
 from etude.errors import EtudeError, UserError
 from tests.environments.test_snapshot import trajectory
 
@@ -192,7 +192,7 @@ import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell turns off for what runs in its background
 import gymnasium, numpy as np, torch
 from my_module import Mine                      # lies beside this script
-from etude.environments.workers import WorkerVector
+from etude.environments.workers.vector import WorkerVector
 
 class Here(Mine):                               # nowhere but in this script, which has no `if __name__`
     pass

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from etude.environments.vector import VectorEnvironment
-from etude.environments.workers import WorkerVector
+from etude.environments.workers.vector import WorkerVector
 from etude.errors import UserError
 
 with warnings.catch_warnings():  # SWIG's types crash the interpreter where their warning is an error

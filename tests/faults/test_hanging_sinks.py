@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from etude import session
 from etude.runs.run import Run
 from etude.telemetry import background
 from etude.telemetry.background import BackgroundSink
 from etude.telemetry.sinks import SinkGroup
+from etude.training import session
 from tests.faults.tiny_run import assert_ends_as, only_run, train
 
 ROWS = [{"env_steps": float(step)} for step in range(5)]
@@ -118,8 +118,8 @@ def test_a_run_does_not_wait_for_a_silent_server(
 def test_a_sink_that_cannot_be_opened_is_an_alert(
     tmp_path: Path, whole: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from etude import run_sinks
     from etude.telemetry import wandb
+    from etude.training import run_sinks
 
     def refuse(**_: Any) -> None:
         raise RuntimeError("the account is closed")

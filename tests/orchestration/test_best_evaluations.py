@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from etude import session
 from etude.config.compose import compose
 from etude.errors import ConfigError, UserError
 from etude.orchestration.best_evaluations import BestEvaluations, Monitor, Ranked
 from etude.runs.index import RunIndex
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
+from etude.training import session
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
 
 TINY = (

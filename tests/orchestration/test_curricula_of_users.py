@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from etude import assembly
 from etude.config.compose import compose
 from etude.errors import ConfigError, UserError
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
+from etude.training import assembly
 from tests.runs_compared import resume, train
 
 PPO = ("environment.num_envs=4", "algorithm.rollout_steps=8", "algorithm.batch_size=16", "algorithm.epochs=1")

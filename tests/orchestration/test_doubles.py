@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from etude import assembly
 from etude.config.compose import compose
 from etude.config.schema import Config
 from etude.errors import ConfigError, EtudeError
 from etude.orchestration.orchestrator import Orchestrator
 from etude.telemetry.names import deterministic_items
+from etude.training import assembly
 from tests.device_double import DEVICE, DeviceTensor, HostReadError, pretend_device
 from tests.doubles import Phased, WalkEnvironment
 from tests.runs_compared import assert_same_state

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from etude import assembly
 from etude.buffers.rollout import RolloutBuffer
 from etude.compute.random_streams import RandomStreams, derive_seed
 from etude.config.compose import compose
@@ -20,7 +19,8 @@ from etude.environments.make import make_environment
 from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.orchestration.evaluator import evaluate_episodes
 from etude.orchestration.player import Player
-from etude.playing import PLAY_SEEDS, play_episodes
+from etude.training import assembly
+from etude.using.play import PLAY_SEEDS, play_episodes
 from etude.workflows.base import ActResult, Phase, Workflow
 from etude.workflows.collector import Collector
 from etude.workflows.policy import Policy

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from etude import session
 from etude.config.compose import compose
 from etude.errors import ConfigError, EtudeError
-from etude.orchestration.callbacks import Callback, Progress
+from etude.orchestration.callbacks import Callback, EarlyStop, Progress
+from etude.orchestration.orchestrator import Orchestrator
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
+from etude.training import session
 from tests.runs_compared import rows, train
 
 SMALL = ("algorithm.epochs=2", "training.total_steps=3000")
@@ -136,7 +137,7 @@ def test_a_callbacks_wrong_option_is_found_before_the_run_exists(tmp_path: Path)
 def test_a_hook_that_fails_leaves_a_failed_run_with_its_traceback_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from etude.components.update_step import UpdateStep
+    from etude.learning.update_step import UpdateStep
 
     calls = 0
     original = UpdateStep.eager
@@ -172,7 +173,7 @@ def test_a_sink_that_fails_becomes_an_alert_and_training_goes_on(tmp_path: Path,
 
 
 def test_rows_can_be_iterated_like_epochs() -> None:
-    from etude import assembly
+    from etude.training import assembly
 
     words = [*SMALL, "logging.every_steps=512", "evaluation.every_steps=0"]
     config = assembly.resolve(compose("CartPole-v1:ppo", words=words).config)
@@ -224,3 +225,18 @@ def test_a_run_that_a_callback_stops_has_one_row_for_its_last_step_and_an_evalua
     steps = [row["env_steps"] for row in read_rows(run.metrics_path)]
     assert steps == sorted(set(steps))
     assert "eval/return_mean" in run.summary["last_evaluation"]
+
+
+def test_a_callback_of_ours_that_has_moved_to_another_module_goes_on_with_its_state() -> None:
+    saved = [{"type": "etude.where.it.was.EarlyStop", "state": {"over": [1.0]}}, {"type": "theirs.Own", "state": {}}]
+    loaded: list[object] = []
+
+    class Remembers(EarlyStop):
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            loaded.append(state)
+
+    Remembers.__module__, Remembers.__qualname__ = EarlyStop.__module__, EarlyStop.__qualname__
+    orchestrator = Orchestrator.__new__(Orchestrator)
+    orchestrator.callbacks = [Remembers("eval/return_mean", 1.0)]
+    assert orchestrator._load_callbacks(saved) == ["callback Own ends here"]
+    assert loaded == [{"over": [1.0]}]

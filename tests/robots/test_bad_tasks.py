@@ -9,7 +9,7 @@ import pytest
 
 from etude.config.robots import ActionConfig, ActuatorConfig
 from etude.errors import EtudeError
-from etude.robots.description import MODELS
+from etude.robots.models.description import MODELS
 from tests.robots.robots import robots
 
 FEET = [f"{leg}_foot" for leg in ("FL", "FR", "RL", "RR")]

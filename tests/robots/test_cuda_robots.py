@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from etude import assembly, session
 from etude.config.compose import compose
 from etude.robots.environment import RobotVector
+from etude.training import assembly, stored_config
 from tests.runs_compared import resume, stopped_after, train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -72,4 +72,4 @@ def test_a_run_on_the_gpu_learns_stops_and_goes_on(tmp_path: Path) -> None:
     with stopped_after(3):
         run = train("quadruped-flat:ppo", tmp_path, *words)
     assert resume(run).status == "finished"
-    assert session.load_config(run).experiment.device == "cuda"
+    assert stored_config.load_config(run).experiment.device == "cuda"

@@ -14,10 +14,10 @@ from etude.cli import run as command
 from etude.config.robots import CommandConfig, ResetConfig
 from etude.errors import UserError
 from etude.orchestration.player import Player
-from etude.playing import Episode, Stage, play_episodes
-from etude.robot_driving import Drive
-from etude.robots.driving import Ask, Driver, Event, EventSource, Press, ScriptedEvents, Stick, read_events
+from etude.robots.driving.driving import Ask, Driver, Event, EventSource, Press, ScriptedEvents, Stick, read_events
 from etude.runs.run import Run
+from etude.using.drive import Drive
+from etude.using.play import Episode, Stage, play_episodes
 from tests.robots.robots import robots
 from tests.runs_compared import train
 from tests.videos import decode

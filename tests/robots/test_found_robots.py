@@ -13,9 +13,9 @@ import torch
 from etude.cli import run as command
 from etude.config.robots import ResetConfig
 from etude.errors import UserError
-from etude.robots.description import MODELS, load_robot
-from etude.robots.found_robots import find_robot, find_robots
-from etude.robots.guessing import guess
+from etude.robots.models.description import MODELS, load_robot
+from etude.robots.models.found_robots import find_robot, find_robots
+from etude.robots.models.guessing import guess
 from tests.robots.robots import rest, robots
 
 MOTORS = "".join(
@@ -47,7 +47,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("MENAGERIE_ROOT", "MENAGERIE_CACHE_DIR", "ROBOT_DESCRIPTIONS_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("etude.robots.found_robots.SUITE", ())
+    monkeypatch.setattr("etude.robots.models.found_robots.SUITE", ())
     return tmp_path
 
 

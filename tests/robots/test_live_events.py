@@ -14,9 +14,9 @@ import pytest
 
 from etude.cli import run as command
 from etude.errors import MissingPackageError, UserError
-from etude.robots import live_events
-from etude.robots.driving import Press, Stick
-from etude.robots.live_events import Joystick, TerminalKeys, keys_of
+from etude.robots.driving import live_events
+from etude.robots.driving.driving import Press, Stick
+from etude.robots.driving.live_events import Joystick, TerminalKeys, keys_of
 from etude.runs.run import Run
 
 
@@ -94,7 +94,7 @@ def test_no_joystick_is_an_error_that_says_what_else_there_is(pygame: Any) -> No
 
 
 def test_a_window_shows_pictures_and_gives_keys_and_closing_it_is_the_wish_to_stop(pygame: Any) -> None:
-    from etude.robots.window import RobotWindow
+    from etude.robots.driving.window import RobotWindow
 
     window = RobotWindow("robot")
     picture = np.zeros((96, 128, 3), np.uint8)
@@ -120,7 +120,7 @@ def test_without_pygame_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
 def test_where_there_is_a_display_a_window_opens_and_shows_every_step(
     trained: Run, tmp_path: Path, pygame: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from etude.robots.window import RobotWindow
+    from etude.robots.driving.window import RobotWindow
 
     shown: list[str] = []
     show = RobotWindow.show

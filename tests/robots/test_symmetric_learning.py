@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from etude import assembly
 from etude.components.symmetry import find_mirror, with_images
 from etude.config.compose import compose
 from etude.errors import UserError
 from etude.orchestration.orchestrator import Orchestrator
+from etude.training import assembly
 from etude.workflows.base import Phase
 from etude.workflows.ppo import PPO
 from tests.runs_compared import assert_same_run, resume, stopped_after, train

@@ -128,7 +128,7 @@ def test_names_tell_left_from_right(name: str, other: str) -> None:
 
 
 def write_robot(folder: Path, changes: str = "") -> Path:
-    from etude.robots.description import MODELS
+    from etude.robots.models.description import MODELS
 
     (folder / "mine.xml").write_text((MODELS / "quadruped.xml").read_text().replace("FL_", "port_").replace("FR_", "star_"))
     text = (MODELS / "quadruped.yaml").read_text().replace("quadruped.xml", "mine.xml")
@@ -152,7 +152,7 @@ def test_a_robots_file_says_which_words_mean_left_and_right(tmp_path: Path) -> N
     ],
 )
 def test_a_lopsided_robot_is_refused_and_says_where(tmp_path: Path, change: tuple[str, str], said: str) -> None:
-    from etude.robots.description import MODELS
+    from etude.robots.models.description import MODELS
 
     (tmp_path / "quadruped.xml").write_text((MODELS / "quadruped.xml").read_text())
     path = tmp_path / "odd.yaml"

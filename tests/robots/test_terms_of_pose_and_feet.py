@@ -9,8 +9,8 @@ import torch
 
 from etude.config.robots import ResetConfig, SolverConfig
 from etude.errors import UserError
-from etude.robots.description import MODELS
 from etude.robots.environment import RobotVector
+from etude.robots.models.description import MODELS
 from etude.robots.terms.observations import OBSERVATIONS
 from etude.robots.terms.rewards import REWARDS
 from tests.robots.robots import actions, rest, robots

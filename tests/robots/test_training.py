@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from etude import assembly
 from etude.cli import run as command
 from etude.config.compose import compose
-from etude.robots import reference
 from etude.robots.trial import SCRIPTS, constant, read_scripts, run_trial
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
+from etude.training import assembly
 from tests.robots.conftest import SMALL
 from tests.robots.robots import robots
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
 from tests.videos import decode
+from tools.reference import robots as reference
 
 
 def test_a_stopped_and_resumed_run_is_the_run_that_was_not(tmp_path: Path, trained: Run) -> None:

@@ -12,7 +12,7 @@ import torch
 from etude.cli import run as command
 from etude.config.robots import ResetConfig
 from etude.errors import UserError
-from etude.robots.drawing import View, read_view
+from etude.robots.driving.drawing import View, read_view
 from etude.robots.environment import RobotVector
 from etude.runs.run import Run
 from tests.robots.robots import robots

@@ -234,7 +234,9 @@ class Killed(BaseException):
     """Stands in for SIGKILL: nothing of ours catches it."""
 
 
-@pytest.mark.parametrize("moment", ["etude.session.Training.__init__", "etude.orchestration.orchestrator.Orchestrator.save"])
+@pytest.mark.parametrize(
+    "moment", ["etude.training.session.Training.__init__", "etude.orchestration.orchestrator.Orchestrator.save"]
+)
 def test_a_resume_from_an_earlier_checkpoint_that_saved_nothing_has_never_been(
     stopped: Run, run: Run, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:  # Defect 4
@@ -266,7 +268,7 @@ def test_a_finished_run_that_was_taken_back_and_killed_is_resumed(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("etude.session.Training.__init__", killed)
+        patch.setattr("etude.training.session.Training.__init__", killed)
         with pytest.raises(Killed):
             resume(run, checkpoint="000002")
     run.update_status(pid=2**22 + 1)  # as if the process were gone

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from etude import session
 from etude.config.compose import compose
 from etude.errors import UserError
 from etude.runs.trust import check_key, is_own, is_own_code, sign, sign_ahead
+from etude.training import session
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,6 @@ from gymnasium import spaces
 from torch import nn
 
 import etude
-from etude import assembly
 from etude.components.networks.build import build_network
 from etude.components.networks.mlp import MLPConfig
 from etude.components.normalizers import RewardNormalizer
@@ -26,6 +25,7 @@ from etude.config.validate import Part
 from etude.errors import CheckpointError, EtudeError, UserError
 from etude.runs.tensor_file import read_tensors, write_tensors
 from etude.saved_components import component_file
+from etude.training import assembly
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 

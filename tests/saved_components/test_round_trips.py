@@ -15,7 +15,6 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 import etude
-from etude import assembly
 from etude.components import value_functions
 from etude.components.critics import BatchedMLP, Ensemble, target_of
 from etude.components.networks.actor_critic import make_actor_critic
@@ -28,6 +27,7 @@ from etude.config.constraints import Component
 from etude.config.registry import algorithms
 from etude.config.validate import Part, Validator
 from etude.environments.spaces import leaf_spaces
+from etude.training import assembly
 
 BOX = spaces.Box(-1, 1, (5,), np.float32)
 UNEVEN = spaces.Box(np.array([-4.8, -np.inf, 0], np.float32), np.array([4.8, np.inf, 0.1], np.float32))

@@ -8,8 +8,8 @@ import pytest
 
 from etude.config.schema import AlertsConfig
 from etude.errors import ConfigError
-from etude.run_sinks import alert_rules
 from etude.telemetry.metric_alerts import RETURN, SPREAD, MetricAlerts
+from etude.training.run_sinks import alert_rules
 from tests.runs_compared import train
 
 HEALTHY = {"train/approx_kl": 0.01, "train/clip_fraction": 0.1, "train/explained_variance": 0.5}

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from etude.errors import EtudeError, UserError
-from etude.telemetry import video as module
+from etude.files import video as module
+from etude.files.video import VideoWriter, as_rgb, find_ffmpeg, grid
 from etude.telemetry.recorder import Recorder
-from etude.telemetry.video import VideoWriter, as_rgb, find_ffmpeg, grid
 from tests.videos import decode
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from etude.config.compose import compose
 from etude.errors import UserError
-from etude.run_sinks import optional_sinks
 from etude.telemetry.alerts import Alerts
 from etude.telemetry.wandb import WandbSink
+from etude.training.run_sinks import optional_sinks
 from tests.runs.run_trees import make_run
 
 

@@ -12,7 +12,7 @@ from etude.config.compose import compose
 from etude.config.validate import to_plain
 from etude.errors import EtudeError, UserError
 from etude.runs.run import Run
-from etude.session import config_changes
+from etude.training.session import config_changes
 from etude.verification.comparability import late_obstacles, obstacles
 from etude.verification.rerun import Sitting, plan
 from etude.verification.subject import Change, Position, Subject, read_subject

@@ -9,10 +9,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from etude import assembly
 from etude.config.compose import compose
 from etude.config.schema import Config
 from etude.orchestration.orchestrator import Orchestrator
+from etude.training import assembly
 from etude.workflows.dqn import DQN, QLoss
 
 TINY = (

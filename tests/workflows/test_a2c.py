@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from etude import assembly
-from etude.components.gradient_step import GradientStep
 from etude.components.returns import discounted_returns
 from etude.config.compose import compose
+from etude.learning.gradient_step import GradientStep
 from etude.orchestration.orchestrator import Orchestrator
 from etude.telemetry.jsonl import read_rows
+from etude.training import assembly
 from etude.workflows.a2c import A2C
 from etude.workflows.base import Phase
 from tests.runs_compared import train

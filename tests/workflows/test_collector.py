@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from etude import assembly
 from etude.environments.gymnasium import GymnasiumVector
+from etude.training import assembly
 from etude.workflows.base import Phase
 from tests.workflows.tiny_runs import copied, ppo_config, ppo_of, start
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from etude import assembly
 from etude.components.networks.mlp import MLPConfig
 from etude.compute.random_streams import RandomStreams
 from etude.errors import UserError
+from etude.training import assembly
 from etude.workflows.base import Components, Context
 from etude.workflows.ppo import PPO
 from tests.workflows.tiny_runs import ppo_config

@@ -9,9 +9,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from etude import assembly
 from etude.components.networks.mlp import HostMLP
 from etude.errors import UserError
+from etude.training import assembly
 from tests.workflows.dqn_runs import ACTIONS, DISTRIBUTIONS, build, config, dqn_of, learner, masked_observation, stir
 
 

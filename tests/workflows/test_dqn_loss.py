@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from etude.components.update_step import PER_ROW
+from etude.learning.update_step import PER_ROW
 from etude.workflows.dqn import DQN
 from tests.workflows.dqn_runs import (
     DISTRIBUTIONS,

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import etude
-from etude import assembly
 from etude.config.compose import compose
 from etude.errors import ConfigError, UserError
 from etude.orchestration.orchestrator import Orchestrator
+from etude.training import assembly
 from etude.workflows.base import Phase
 from tests.runs_compared import assert_same_state, resume, state, stopped_after, train
 

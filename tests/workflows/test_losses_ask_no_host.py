@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from etude import assembly
 from etude.config.compose import compose
+from etude.training import assembly
 
 TINY = (
     *("algorithm.batch_size=8", "algorithm.learning_starts=16", "environment.num_envs=2", "evaluation.every_steps=0"),

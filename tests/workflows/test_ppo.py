@@ -11,13 +11,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from etude import assembly
 from etude.config.schedules import Schedule
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.vector import map_observation
 from etude.errors import UserError
 from etude.orchestration.evaluator import evaluate_episodes
 from etude.runs.checkpoint import CheckpointStore
+from etude.training import assembly
 from etude.workflows.base import Phase
 from tests.runs_compared import assert_same_state
 from tests.workflows.tiny_runs import Counting, copied, learner, ppo_config, ppo_of, start, state_of

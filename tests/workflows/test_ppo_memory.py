@@ -10,7 +10,6 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from etude import assembly
 from etude.components.networks.memory import Memory, MemoryNetwork
 from etude.components.networks.mlp import MLPConfig
 from etude.components.networks.recurrent import GRUConfig, LSTMConfig
@@ -21,6 +20,7 @@ from etude.environments.gymnasium import GymnasiumVector
 from etude.errors import ConfigError, UserError
 from etude.orchestration.evaluator import evaluate_episodes
 from etude.orchestration.orchestrator import Orchestrator
+from etude.training import assembly
 from etude.workflows.base import Phase
 from etude.workflows.ppo_memory import RolloutMemory, outputs_of_sequences
 from tests.runs_compared import assert_same_state, train

@@ -10,12 +10,12 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from etude import assembly
 from etude.config.compose import compose
 from etude.config.schema import Config
 from etude.environments.gymnasium import GymnasiumVector
 from etude.errors import UserError
 from etude.telemetry.jsonl import read_rows
+from etude.training import assembly
 from etude.workflows.base import Phase
 from etude.workflows.q_learning import QLearning
 from tests.runs_compared import train

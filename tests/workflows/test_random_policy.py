@@ -12,8 +12,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from etude import assembly
 from etude.errors import UserError
+from etude.training import assembly
 from etude.workflows.random_policy import RandomPolicy
 from tests.workflows.tiny_runs import random_config
 

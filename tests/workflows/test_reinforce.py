@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from etude import assembly
 from etude.config.compose import compose
 from etude.environments.vector import VectorEnvironment
 from etude.errors import ConfigError
 from etude.orchestration.orchestrator import Orchestrator
 from etude.telemetry.jsonl import read_rows
+from etude.training import assembly
 from etude.workflows.base import Phase
 from etude.workflows.reinforce import Reinforce
 from tests.runs_compared import train

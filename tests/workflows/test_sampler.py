@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import etude
-from etude import assembly
 from etude.buffers.replay import ReplayBuffer
 from etude.config.compose import compose
 from etude.config.registry import register_sampler, samplers
 from etude.config.schema import EnvironmentConfig
 from etude.environments.make import make_environment
 from etude.errors import ConfigError, EtudeError, UserError
+from etude.training import assembly
 from etude.workflows.policy import Policy
 from etude.workflows.sampler import SimpleSampler
 

@@ -8,13 +8,13 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor
 
-from etude import assembly
 from etude.components.distributions import make_head
-from etude.components.optimizers import build_optimizer, clipped_step
 from etude.config.registry import algorithms
 from etude.config.validate import Part
 from etude.environments.vector import Observation
+from etude.learning.optimizers import build_optimizer, clipped_step
 from etude.orchestration.orchestrator import Orchestrator
+from etude.training import assembly
 from etude.workflows.base import ActResult, Context, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 from tests.runs_compared import assert_same_state

@@ -9,9 +9,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from etude import assembly
 from etude.components.critics import space_with, with_action, with_part
 from etude.config.compose import compose
+from etude.training import assembly
 
 ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
 ALGORITHMS = ("sac", "td3", "tqc", "sql")

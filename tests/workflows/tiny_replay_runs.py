@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from etude import assembly
 from etude.config.compose import compose
 from etude.orchestration.orchestrator import Orchestrator
+from etude.training import assembly
 
 
 def start(spec: str, words: Sequence[str]) -> Orchestrator:

@@ -9,12 +9,12 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from etude import assembly
 from etude.buffers.rollout import RolloutConfig
 from etude.components.networks.mlp import MLPConfig
 from etude.config.schema import Config, EnvironmentConfig, EvaluationConfig, ExperimentConfig, TrainingConfig
 from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.orchestration.orchestrator import Orchestrator
+from etude.training import assembly
 from etude.workflows.base import Phase
 from etude.workflows.ppo import PPO, PPOConfig
 from etude.workflows.random_policy import RandomConfig

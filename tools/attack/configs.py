@@ -277,11 +277,11 @@ def live(case: Case, folder: Path) -> Result:
 
 def _life(composition: Any, folder: Path) -> Iterator[str]:
     """Train two cycles, stop, resume, train two more to a proper end, evaluate; yields the name of what comes next."""
-    from etude import session
-    from etude.evaluating import measure
     from etude.orchestration.callbacks import Callback, Progress
     from etude.runs import provenance
-    from etude.stored_policy import open_policy
+    from etude.training import session
+    from etude.using.evaluate import measure
+    from etude.using.stored_policy import open_policy
 
     class Stop(Callback):
         """Ends a sitting after two cycles: from outside, as a signal does, or as early stopping does."""

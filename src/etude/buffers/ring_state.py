@@ -20,7 +20,7 @@ from torch import Tensor
 from etude.buffers.columns import leaves, map_columns, named_leaves
 from etude.buffers.ring import Ring
 from etude.errors import EtudeError
-from etude.segments import Segment, StoredSegment
+from etude.files.segments import Segment, StoredSegment
 
 SEGMENTS_PER_RING = 256
 SMALLEST_SEGMENT, LARGEST_SEGMENT = 2**20, 2**24

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from etude.cli.output import drawing, emit_json, styled
 
 if TYPE_CHECKING:
-    from etude.environments.check_report import Remark
+    from etude.environments.check.report import Remark
 
 _MARKS = {"fine": ("✓", "green"), "notice": ("!", "yellow"), "wrong": ("✗", "bold red")}
 
@@ -41,7 +41,7 @@ def check(
         Print JSON.
     """
     from etude.config.overrides import parse
-    from etude.environments.check import check_environment
+    from etude.environments.check.check import check_environment
 
     show = None if as_json else _shown(drawing(soft_wrap=True))
     remarks = check_environment(environment, parse(kwargs).values, steps=steps, on_remark=show)

@@ -55,11 +55,11 @@ def config(
     elif explain and as_json:
         from dataclasses import asdict
 
-        from etude.config.reference import explained
+        from etude.config.explain import explained
 
         emit(json.dumps([asdict(setting) for setting in explained(composition)], indent=2) + "\n")
     elif explain:
-        from etude.config.reference import explain_config
+        from etude.config.explain import explain_config
 
         say(explain_config(composition))
     elif as_json:

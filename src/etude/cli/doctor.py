@@ -15,7 +15,7 @@ from etude.cli.places import runs_root
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from etude.doctor import Fact, Finding
+    from etude.diagnosis.doctor import Fact, Finding
 
 _STYLES = {"works": "green", "broken": "bold red", "absent": "dim"}
 _MARKS = {"works": "✓", "broken": "✗", "absent": "-"}
@@ -49,7 +49,7 @@ def doctor(
     """
     at_least(1, steps=steps)
     above_zero(timeout=timeout)
-    from etude import doctor as examination
+    from etude.diagnosis import doctor as examination
     from etude.environments.catalog import find_family
     from etude.environments.families import FAMILIES
     from etude.telemetry.one_line import OneLine

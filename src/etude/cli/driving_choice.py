@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Literal
 from etude.cli.output import note
 
 if TYPE_CHECKING:
-    from etude.robot_driving import Stretch
-    from etude.robots.driving import EventSource
-    from etude.robots.window import RobotWindow
+    from etude.robots.driving.driving import EventSource
+    from etude.robots.driving.window import RobotWindow
     from etude.runs.run import Run
+    from etude.using.drive import Stretch
 
 DriveBy = Literal["auto", "keyboard", "joystick", "off"]
 
 
 def is_robot(run: Run, *, trusted: bool) -> bool:
     """Whether a run is of a robot's task."""
-    from etude import session
+    from etude.training import stored_config
 
-    return session.load_config(run, trusted=trusted).environment.robot is not None
+    return stored_config.load_config(run, trusted=trusted).environment.robot is not None
 
 
 def check_drive(drive: DriveBy, events: Path | None, *, robot: bool, name: str) -> None:
@@ -37,8 +37,8 @@ def check_drive(drive: DriveBy, events: Path | None, *, robot: bool, name: str) 
 def choose_source(drive: DriveBy, events: Path | None, window: RobotWindow | None) -> EventSource | None:
     """Return where commands come from: by default from the window's keys, if there is one; None: from the task itself."""
     from etude.cli.own_files import read_own_yaml
-    from etude.robots.driving import HELP, read_events
-    from etude.robots.live_events import Joystick, TerminalKeys
+    from etude.robots.driving.driving import HELP, read_events
+    from etude.robots.driving.live_events import Joystick, TerminalKeys
 
     if events is not None:
         return read_events(read_own_yaml(events, f"--events {events}"), f"--events {events}")

@@ -79,8 +79,8 @@ def evaluate(
         tell("loading torch")
         import torch
 
-        from etude import evaluating
-        from etude.stored_policy import open_policy
+        from etude.using import evaluate as evaluating
+        from etude.using.stored_policy import open_policy
 
         torch.set_num_threads(1)
         climbs = ladder or checkpoint == "all"
@@ -114,7 +114,7 @@ def evaluate(
 
 def _write(report: dict[str, Any], out: Path | None, as_json: bool) -> None:
     from etude.errors import UserError
-    from etude.runs.atomic import standard_json, write_json_atomic
+    from etude.files.atomic import standard_json, write_json_atomic
 
     if as_json:
         emit_json(standard_json(report))

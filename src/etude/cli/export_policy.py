@@ -65,7 +65,7 @@ def export(
         import torch
 
         from etude.deploy.export import choose_formats, export_policy
-        from etude.stored_policy import open_policy
+        from etude.using.stored_policy import open_policy
 
         torch.set_num_threads(1)
         chosen = choose_formats(formats or ["onnx"])

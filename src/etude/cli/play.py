@@ -21,10 +21,10 @@ from etude.environments.display import has_display
 if TYPE_CHECKING:
     from etude.environments.rendering import Show
     from etude.orchestration.player import Moment
-    from etude.playing import Episode, Stage
-    from etude.robot_driving import Drive
-    from etude.robots.driving import Wish
+    from etude.robots.driving.driving import Wish
     from etude.runs.run import Run
+    from etude.using.drive import Drive
+    from etude.using.play import Episode, Stage
 
 
 def play(
@@ -125,10 +125,10 @@ def play(
         tell("loading torch")
         import torch
 
-        from etude import playing
         from etude.compute.random_streams import seed_global_generators
         from etude.telemetry.paths_file import PathsFile
         from etude.telemetry.recorder import Recorder
+        from etude.using import play as playing
 
         torch.set_num_threads(1)
         if show == "nothing" and render is None:
@@ -196,8 +196,8 @@ def _take_the_wheel(
     stack: ExitStack, stage: Stage, drive: DriveBy, events: Path | None, *, opens_window: bool, as_json: bool
 ) -> Drive:
     """Open the window and the source of commands, and let go of both at the end."""
-    from etude.robot_driving import Drive
-    from etude.robots.window import RobotWindow
+    from etude.robots.driving.window import RobotWindow
+    from etude.using.drive import Drive
 
     window = None
     if opens_window:
@@ -265,7 +265,7 @@ def _what_to_show(render: str | None, video: Path | None, *, wants_video: bool) 
     from etude.errors import UserError
 
     if video is not None and video.suffix and not video.is_dir():
-        from etude.telemetry.video import check_format
+        from etude.files.video import check_format
 
         check_format(video)
     if video is not None and render is not None and render != "video":

@@ -51,7 +51,7 @@ def resume(
     with starting(f"resuming {run}", quiet=quiet) as tell:
         found = find_run(run, runs)
         tell("loading torch")
-        from etude import session
+        from etude.training import session
 
         options = {"trusted": trust, "force": force, "quiet": quiet, "tell": tell, "command_line": arguments.get(())}
         training = session.reopen(found.run, words=overrides, checkpoint=checkpoint or found.checkpoint, **options)

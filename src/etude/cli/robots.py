@@ -13,7 +13,7 @@ from etude.cli.output import emit, emit_json, note, say
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from etude.robots.description import RobotDescription
+    from etude.robots.models.description import RobotDescription
 
 
 def robots(
@@ -69,8 +69,8 @@ def robots(
 
 def _everything() -> list[tuple[str, Path, str]]:
     """Return every robot's name, its file and where it is from."""
-    from etude.robots.description import MODELS, shipped_robots
-    from etude.robots.found_robots import find_robots
+    from etude.robots.models.description import MODELS, shipped_robots
+    from etude.robots.models.found_robots import find_robots
 
     shipped = [(name, MODELS / f"{name}.yaml", "etude") for name in shipped_robots()]
     return [*shipped, *((robot.full_name, robot.path, robot.source) for robot in find_robots())]
@@ -78,7 +78,7 @@ def _everything() -> list[tuple[str, Path, str]]:
 
 def _facts(name: str, source: str) -> dict[str, Any]:
     from etude.config.robots import RobotConfig
-    from etude.robots.description import load_robot
+    from etude.robots.models.description import load_robot
     from etude.robots.scene import build_scene
 
     description = load_robot(name)
@@ -95,7 +95,7 @@ def _facts(name: str, source: str) -> dict[str, Any]:
 
 
 def _show_one(name: str, *, yaml: bool, as_json: bool) -> int:
-    from etude.robots.description import load_robot
+    from etude.robots.models.description import load_robot
 
     described = _plain(load_robot(name))
     if yaml:
@@ -125,9 +125,9 @@ def _remarks(name: str) -> list[str]:
     """Return where what was not written down about a robot comes from."""
     from pathlib import Path
 
-    from etude.robots.description import shipped_robots
-    from etude.robots.found_robots import find_robot
-    from etude.robots.guessing import guess
+    from etude.robots.models.description import shipped_robots
+    from etude.robots.models.found_robots import find_robot
+    from etude.robots.models.guessing import guess
 
     if name in shipped_robots() or name.endswith((".yaml", ".yml")):
         return []

@@ -17,9 +17,9 @@ from etude.config.hashing import config_hash
 from etude.config.schema import Config
 from etude.files.printable import printable
 from etude.runs.places import runs_option
-from etude.seed_group import Seed, SeedGroup
 from etude.telemetry.live_area import LiveArea
 from etude.telemetry.readable import duration, number
+from etude.training.seed_group import Seed, SeedGroup
 
 SECONDS_BETWEEN_LINES = 30.0
 

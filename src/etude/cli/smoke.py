@@ -12,7 +12,7 @@ from etude.cli.options import above_zero, at_least
 from etude.cli.output import drawing, emit_json, say, styled
 
 if TYPE_CHECKING:
-    from etude.smoke import Outcome
+    from etude.diagnosis.smoke import Outcome
 
 app = App(name="smoke", help="Try everything briefly: every environment, preset and config.")
 Filter = Annotated[str, Parameter(name=["--filter", "-f"])]
@@ -50,7 +50,7 @@ def envs(
         Print JSON.
     """
     _check(limit, steps, jobs, timeout)
-    from etude import smoke
+    from etude.diagnosis import smoke
 
     names = _chosen(smoke.environment_ids(contains), limit, f"no environment's id contains '{contains}'; see `etude envs`")
     return _report(
@@ -88,7 +88,7 @@ def presets(
         Print JSON.
     """
     _check(limit, steps, jobs, timeout)
-    from etude import smoke
+    from etude.diagnosis import smoke
 
     specs = _chosen(smoke.preset_specs(contains), limit, f"no preset contains '{contains}'; see `etude envs`")
     return _report(smoke.try_presets(specs, steps=steps, jobs=_jobs(jobs), timeout_s=timeout), len(specs), "presets", as_json)
@@ -111,7 +111,7 @@ def configs(*, contains: Filter = "", limit: int = 0, as_json: AsJson = False) -
         Print JSON.
     """
     at_least(0, limit=limit)
-    from etude import smoke
+    from etude.diagnosis import smoke
 
     names = _chosen(smoke.config_names(contains), limit, f"no config's name contains '{contains}'; without it all are tried")
     return _report(smoke.try_configs(names), len(names), "configs", as_json)

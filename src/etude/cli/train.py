@@ -123,7 +123,7 @@ def train(
         from etude.config.overrides import quote
         from etude.config.universe import spec_of
         from etude.errors import UserError
-        from etude.seed_group import parse_seeds
+        from etude.training.seed_group import parse_seeds
 
         words = list(overrides)
         if spec is not None and "=" in spec and ":" not in spec.split("=")[0]:
@@ -199,7 +199,7 @@ def train(
 
             begun.close()
             return train_group(composition.config, root, arguments, seeds, parallel, auto_resume, quiet)
-        from etude import session
+        from etude.training import session
 
         if auto_resume and (earlier := session.find_unfinished(composition, root)) is not None:
             if earlier.status == "finished":
@@ -256,7 +256,7 @@ def exit_code(status: str) -> int:
 def _stored(selector: str, runs: Path | None, trusted: bool) -> tuple[dict[str, object], bool]:
     from etude.config.validate import to_plain
     from etude.runs.trust import is_own
-    from etude.session import load_config
+    from etude.training.session import load_config
 
     run = find_run(selector, runs).run
     return to_plain(load_config(run, trusted=trusted)), trusted or is_own(run.path)

@@ -79,8 +79,8 @@ def trials(
         raise UserError("--render-options are of a video: name a folder with --video")
     with starting(f"trials of {run}", quiet=as_json) as tell:
         tell("loading torch and the simulator")
-        from etude.robot_trials import run_trials, save_trials
-        from etude.stored_policy import open_policy
+        from etude.using.stored_policy import open_policy
+        from etude.using.trials import run_trials, save_trials
 
         chosen = _choose(only, scripts)
         stored = open_policy(find_run(run, runs).run, checkpoint, trusted=trust, device=device)

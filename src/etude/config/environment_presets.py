@@ -16,13 +16,11 @@ from typing import Any
 
 from etude.config import aliases, class_specs, groups
 from etude.config.layers import overlay, overlay_all
-from etude.config.registry import algorithms, load_object
+from etude.config.registry import FAMILY_OF, algorithms, load_object
 from etude.config.schema import Config
 from etude.config.source_file import parse_yaml
 from etude.config.validate import field_types
 
-# Where an id's family is known. Settings lie below environments: the place is named, and imported when it is asked.
-_FAMILY_OF = "etude.environments.families:family_of"
 SECTIONS = tuple(field_types(Config))
 RESERVED = (*SECTIONS, "defaults", groups.EXTENDS, "buffer", "workflow", "components", "controllers")
 RESERVED += (*class_specs.SECTIONS, *class_specs.OTHER_SECTIONS)
@@ -63,7 +61,7 @@ def family_preset_of(environment: str) -> Preset:
 
 def family_name(environment: str) -> str:
     """Return the name of the family that an environment belongs to, such as atari."""
-    return load_object(_FAMILY_OF)(environment).name
+    return load_object(FAMILY_OF)(environment).name
 
 
 def family_presets() -> dict[str, dict[str, Any]]:

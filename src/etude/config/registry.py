@@ -238,8 +238,8 @@ optimizers = Registry(
 callbacks = Registry(
     "callback",
     {
-        "q_contours": ("etude.q_contours:QContours", "Pictures of the Q-function while it is learnt, in the run's logs/"),
-        "video": ("etude.training_videos:RecordVideos", "Videos of the policy while it learns, in the run's videos/"),
+        "q_contours": ("etude.using.q_contours:QContours", "Pictures of the Q-function while it is learnt, in the run's logs/"),
+        "video": ("etude.using.training_videos:RecordVideos", "Videos of the policy while it learns, in the run's videos/"),
     },
 )
 wrappers = Registry(
@@ -302,7 +302,7 @@ wrappers = Registry(
         "sticky_actions": ("etude.environments.wrappers.timing:StickyActions", "The action before repeated now and then"),
         "time_feature": ("etude.environments.wrappers.timing:TimeFeature", "The time that is left as part of the observation"),
         "time_limit": ("etude.environments.wrappers.timing:TimeLimit", "Episodes cut after some decisions"),
-        "video": ("etude.episode_videos:RecordEpisodes", "Videos of the episodes of training"),
+        "video": ("etude.environments.wrappers.episode_videos:RecordEpisodes", "Videos of the episodes of training"),
         "vizdoom_shaping": (
             "etude.environments.wrappers.vizdoom:VizdoomShaping",
             "Doom: rewards for kills, health and ammunition",
@@ -344,6 +344,13 @@ samplers = Registry(
     needs=("sample", "Config"),
     supplied=("environment", "policy", "pool", "seed", "mode", "device"),
 )
+
+# What else lies above the settings and the environments, and is imported when it is asked for.
+FAMILY_OF = "etude.environments.families:family_of"
+"""Which family an environment's id belongs to."""
+ROBOTS = "etude.robots.environment:RobotVector"
+"""The environment that a config with `environment.robot` means."""
+
 REGISTRIES = {
     registry.kind: registry for registry in (algorithms, networks, encoders, buffers, optimizers, callbacks, wrappers)
 }

@@ -21,8 +21,8 @@ from etude.deploy.torch_files import capture, exported_program, run_exported_pro
 from etude.environments.make import make_environment
 from etude.environments.vector import VectorEnvironment
 from etude.errors import EtudeError, MissingPackageError, UserError, did_you_mean
-from etude.runs.atomic import write_bytes_atomic
-from etude.stored_policy import StoredPolicy
+from etude.files.atomic import write_bytes_atomic
+from etude.using.stored_policy import StoredPolicy
 
 FILES = {"onnx": "policy.onnx", "torchscript": "policy.pt", "torch": "policy.pt2", "mnn": "policy.mnn"}
 _PACKAGES = {"onnx": (("onnx", "onnxscript", "onnxruntime"), "etude[export]"), "mnn": (("MNN",), "etude[mnn]")}

@@ -18,9 +18,9 @@ from etude.deploy.graph import ACTION, PolicyGraph
 from etude.deploy.robot_layout import RobotLayout
 from etude.environments.spaces import TensorSpec
 from etude.errors import UserError
+from etude.files.atomic import write_json_atomic
 from etude.files.documents import DocumentError, read_json
-from etude.runs.atomic import write_json_atomic
-from etude.stored_policy import StoredPolicy
+from etude.using.stored_policy import StoredPolicy
 
 METADATA = "metadata.json"
 VERSION = 1

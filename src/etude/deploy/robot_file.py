@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 from etude.config.robots import RobotConfig
 from etude.deploy.robot_layout import ROBOT_FILE
 from etude.errors import UserError
-from etude.robots.description import load_robot
+from etude.files.atomic import write_bytes_atomic, write_text_atomic
+from etude.robots.models.description import load_robot
 from etude.robots.scene import build_scene
-from etude.runs.atomic import write_bytes_atomic, write_text_atomic
 
 ASSETS = "assets"
 WALK = Path(__file__).with_name("walk.py")

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from etude.compute.random_streams import derive_seed
-from etude.environments import snapshot
 from etude.environments.failures import NOT_THEIRS, check_observation, failure, refuse_none
 from etude.environments.goals import goal_functions
-from etude.environments.replay import EpisodeLog, is_replayable, renew_world
+from etude.environments.snapshots import snapshot
+from etude.environments.snapshots.rewind import EpisodeLog, is_replayable, renew_world
 from etude.environments.spaces import action_spec, first_value, observation_specs, to_gymnasium
 from etude.environments.step_buffers import StepBuffers
 from etude.environments.vector import RAW_REWARD, Observation, Step, VectorEnvironment

@@ -15,9 +15,10 @@ from gymnasium import error
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.wrappers import HumanRendering
 
+from etude.config.registry import ROBOTS, load_object
 from etude.config.schema import EnvironmentConfig
 from etude.environments.catalog import did_you_mean_id
-from etude.environments.complaints import complaint, first_line
+from etude.environments.check.complaints import complaint, first_line
 from etude.environments.episode_limit import episode_limit
 from etude.environments.families import family_of
 from etude.environments.gymnasium import GymnasiumVector
@@ -92,7 +93,7 @@ def _make_vector(
     # A second copy in this process would fail, and so would the first beside one that evaluates.
     workers = count if family.one_per_process and not render_mode else config.workers
     if workers:
-        from etude.environments.workers import WorkerVector
+        from etude.environments.workers.vector import WorkerVector
 
         vector = WorkerVector(make, count, workers=workers, timeout_s=config.worker_timeout_s)
     else:
@@ -108,8 +109,7 @@ def _make_robots(config: EnvironmentConfig, count: int, wrappers: Wrappers, **op
             raise UserError(f"environment.{what}={given}: not for robots, whose simulator has threads and a config of its own")
     if wrappers.inside:
         raise UserError(f"environment.wrappers: {wrappers.inside[-1]} works inside copies of Gymnasium's kind, not on robots")
-    robots: Any = importlib.import_module("etude.robots.environment")  # above this package; only by name
-    return robots.RobotVector(config, count, **options)
+    return load_object(ROBOTS)(config, count, **options)
 
 
 def _make_pool(config: EnvironmentConfig, count: int, wrappers: Wrappers) -> VectorEnvironment:

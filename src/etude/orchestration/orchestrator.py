@@ -471,7 +471,7 @@ class Orchestrator:
         """Restore each callback that was there already, in order; one that a resume has added begins now."""
         if not all(set(entry) == {"type", "state"} for entry in saved):  # of an earlier version: the states alone
             saved = [{"type": _name(each), "state": entry} for each, entry in zip(self.callbacks, saved, strict=False)]
-        waiting = [(entry["type"], entry["state"]) for entry in saved]
+        waiting = [(_without_place(entry["type"]), entry["state"]) for entry in saved]
         notes = []
         for callback in self.callbacks:
             name = _name(callback)
@@ -484,4 +484,9 @@ class Orchestrator:
 
 
 def _name(callback: Callback) -> str:
-    return f"{type(callback).__module__}.{type(callback).__qualname__}"
+    return _without_place(f"{type(callback).__module__}.{type(callback).__qualname__}")
+
+
+def _without_place(name: str) -> str:
+    """Our own classes may move from module to module, and stay the callbacks that a checkpoint speaks of."""
+    return name.rpartition(".")[2] if name.startswith("etude.") else name

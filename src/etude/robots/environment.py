@@ -18,12 +18,12 @@ from etude.environments.mirror import Mirror
 from etude.environments.vector import Observation, Step, VectorEnvironment, map_observation
 from etude.errors import EtudeError, UserError
 from etude.robots.commands import Commands
-from etude.robots.description import load_robot, matches
-from etude.robots.drawing import RobotCamera, View, read_view
+from etude.robots.driving.drawing import RobotCamera, View, read_view
+from etude.robots.models.description import load_robot, matches
 from etude.robots.observing import ObservationGroup
 from etude.robots.rotations import from_yaw
 from etude.robots.scene import build_scene
-from etude.robots.simulators import choose_simulator, simulate
+from etude.robots.simulators.choice import choose_simulator, simulate
 from etude.robots.state import Memory, State
 from etude.robots.symmetry import mirror_of
 from etude.robots.terms.bodies import bodies_of, patterns_of

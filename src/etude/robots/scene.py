@@ -11,8 +11,8 @@ import numpy as np
 
 from etude.config.robots import ActuatorConfig, RobotConfig, SolverConfig
 from etude.errors import UserError
-from etude.robots.description import RobotDescription, assign, matches
-from etude.robots.model_files import read_model
+from etude.robots.models.description import RobotDescription, assign, matches
+from etude.robots.models.model_files import read_model
 from etude.robots.terrain import Terrain
 
 _mujoco: Any = mujoco

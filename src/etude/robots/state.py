@@ -11,7 +11,7 @@ from torch import Tensor
 
 from etude.robots.rotations import rotate_inverse, yaw_of
 from etude.robots.scene import Scene
-from etude.robots.simulation import Simulation
+from etude.robots.simulators.simulation import Simulation
 from etude.robots.terrain import Terrain
 
 CONTACT_FORCE = 1.0

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from etude.errors import CheckpointError, UserError
+from etude.files.atomic import LEFTOVER_SUFFIX, fsync_directory, read_link, replace_link
 from etude.files.regular import own_folder
-from etude.runs.atomic import LEFTOVER_SUFFIX, fsync_directory, read_link, replace_link
 from etude.runs.checkpoint_history import Spans, best_ranked, best_until
 from etude.runs.checkpoint_selection import best_name, checkpoint_folders, choose_checkpoint, sequence_of
 from etude.runs.manifest import MANIFEST_NAME, Manifest, checkpoint_name

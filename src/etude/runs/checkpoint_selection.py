@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from etude.errors import CheckpointError, UserError, did_you_mean
-from etude.runs.atomic import read_link
+from etude.files.atomic import read_link
 from etude.runs.checkpoint_history import Saved, Spans, abandoned_spans, best_until
 from etude.runs.manifest import read_manifest
 

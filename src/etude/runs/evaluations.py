@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import EtudeError
+from etude.files.atomic import standard_json
 from etude.files.documents import DocumentError, parse_json
 from etude.files.regular import append_lines, read_bytes
-from etude.runs.atomic import standard_json
 
 VERSION = 1
 NAME = "evaluations.jsonl"

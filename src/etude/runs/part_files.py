@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from etude.errors import CheckpointError
-from etude.runs.atomic import fsync_directory
+from etude.files.atomic import fsync_directory
 from etude.runs.manifest import MAX_JSON, FileRecord
 from etude.runs.tensor_file import write_tensors
 

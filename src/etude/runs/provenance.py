@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
+from etude.files.atomic import write_json_atomic
 from etude.runs import own_code
-from etude.runs.atomic import write_json_atomic
 from etude.runs.source_state import capture_source
 
 _COMPARED_PACKAGES = ("torch", "numpy", "gymnasium", "etude")

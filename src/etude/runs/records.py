@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import UserError
+from etude.files.atomic import standard_json, write_json_atomic
 from etude.files.documents import DocumentError, read_json
-from etude.runs.atomic import standard_json, write_json_atomic
 
 _CHECKSUM = "checksum"
 

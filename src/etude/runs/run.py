@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude.errors import EtudeError, UserError
+from etude.files.atomic import remove_leftovers, replace_link, write_text_atomic
 from etude.files.regular import own_folder
-from etude.runs.atomic import remove_leftovers, replace_link, write_text_atomic
 from etude.runs.disk_failure import disk_way_out
 from etude.runs.layout import RunLayout
 from etude.runs.lock import brief_lock, exclusive_lock

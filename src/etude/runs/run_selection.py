@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from etude.errors import UserError, did_you_mean
-from etude.runs.atomic import read_link
+from etude.files.atomic import read_link
 from etude.runs.index import RunIndex
 from etude.runs.indexed_run import MONITOR, IndexedRun
 from etude.runs.run import LAST_LINK, Run, run_folders

@@ -14,10 +14,10 @@ import secrets
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from etude.runs.atomic import LEFTOVER_SUFFIX, fsync_directory
+from etude.files.atomic import LEFTOVER_SUFFIX, fsync_directory
+from etude.files.segments import Segment, StoredSegment
 from etude.runs.manifest import FileRecord
 from etude.runs.tensor_file import write_tensors
-from etude.segments import Segment, StoredSegment
 
 FOLDER = "replay"
 _FILE = re.compile(r"\d{12,}-[0-9a-f]{16}\.safetensors")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import EtudeError
+from etude.files.atomic import write_bytes_atomic, write_text_atomic
 from etude.files.documents import DocumentError, parse_json, parse_yaml
 from etude.files.regular import LARGEST_TEXT, append_lines, read_bytes
-from etude.runs.atomic import write_bytes_atomic, write_text_atomic
 from etude.runs.run import Run
 
 HASH = "resolved_sha256"

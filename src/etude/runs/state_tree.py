@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from etude.segments import Segment
+from etude.files.segments import Segment
 
 # Far above any real state, far below Python's recursion limit: what can be saved can be loaded.
 MAX_DEPTH = 100

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from etude.errors import UserError
+from etude.files.atomic import write_json_atomic
 from etude.files.documents import DocumentError, read_json
 from etude.files.regular import own_folder, read_bytes
-from etude.runs.atomic import write_json_atomic
 from etude.runs.source_state import MAX_PATCH
 
 _KEY_BYTES = 32

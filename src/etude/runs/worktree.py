@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etude.errors import EtudeError, UserError
-from etude.runs.atomic import write_json_atomic, write_text_atomic
+from etude.files.atomic import write_json_atomic, write_text_atomic
 from etude.runs.git_command import GitError, run_git
 from etude.runs.stored_code import StoredCode, copy_untracked
 

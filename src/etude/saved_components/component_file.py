@@ -24,10 +24,10 @@ from etude.components.networks.head import Head
 from etude.components.recipes import recipe_of
 from etude.compute.devices import pick_device
 from etude.errors import CheckpointError, EtudeError, UserError
+from etude.files.atomic import replacing
 from etude.files.documents import parse_json
 from etude.files.printable import one_line
 from etude.files.regular import read_bytes
-from etude.runs.atomic import replacing
 from etude.runs.manifest import MAX_NESTING
 from etude.runs.saved_checkpoint import MISFITS
 from etude.runs.state_tree import TreeEncoder, decode

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from etude.errors import UserError
-from etude.telemetry.video import FORMATS, VideoWriter, find_ffmpeg, grid
+from etude.files.video import FORMATS, VideoWriter, find_ffmpeg, grid
 
 
 class Recorder:

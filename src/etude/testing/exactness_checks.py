@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etude import assembly, session
 from etude.environments.vector import ACTION_MASK, map_observation
 from etude.orchestration.orchestrator import Orchestrator
 from etude.runs.run import Run
@@ -21,6 +20,7 @@ from etude.telemetry.jsonl import read_rows
 from etude.telemetry.names import deterministic_items
 from etude.testing.subject import FailedError, SkippedError, Subject
 from etude.testing.trees import copied, difference
+from etude.training import assembly, session
 from etude.workflows.base import ActResult, HookResult
 
 PROBE = "Endings"

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etude import assembly
 from etude.config.compose import Composition, compose
 from etude.config.registry import algorithms
 from etude.environments.make import make_environment
@@ -18,6 +17,7 @@ from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
 from etude.orchestration.orchestrator import Orchestrator
 from etude.testing.probes import PROBES
+from etude.training import assembly
 from etude.workflows.base import Workflow
 
 FORMS = (("box", "discrete"), ("box", "box"), ("discrete", "discrete"))

@@ -11,10 +11,10 @@ import os
 import shutil
 import sys
 from dataclasses import fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from etude import assembly, session
 from etude.config.compose import Composition, check
 from etude.config.hashing import config_hash
 from etude.config.validate import to_plain
@@ -22,6 +22,11 @@ from etude.errors import EtudeError, UserError
 from etude.orchestration.callbacks import Callback, Progress
 from etude.runs import provenance
 from etude.runs.run import Run
+
+try:
+    from etude.training import assembly, session
+except ImportError:  # an Etude of before these had a room of their own
+    assembly, session = import_module("etude.assembly"), import_module("etude.session")
 
 POSITION = ("env_steps", "updates", "cycles")
 STOP = "SIGVERIFY"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import UserError
+from etude.files.atomic import write_json_atomic
 from etude.runs import trust
-from etude.runs.atomic import write_json_atomic
 from etude.runs.run import Run
 from etude.runs.saved_checkpoint import Checkpoint
 from etude.telemetry.names import Row

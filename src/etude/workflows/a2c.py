@@ -20,15 +20,15 @@ from torch import Generator, Tensor, nn
 from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, length_problems
 from etude.components.distributions import GaussianHead, check_mask, make_head
-from etude.components.gradient_step import GradientStep
 from etude.components.networks.modes import evaluating, mode_dependent
-from etude.components.optimizers import build_optimizer
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.config.constraints import Component, NonNegativeSchedule, PositiveFloat, PositiveInt, PositiveSchedule, UnitInterval
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import ACTION_MASK, Observation
+from etude.learning.gradient_step import GradientStep
+from etude.learning.optimizers import build_optimizer
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 from etude.workflows.policy import ActorPolicy, Policy

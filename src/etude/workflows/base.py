@@ -16,7 +16,6 @@ from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from etude.components.networks.modes import evaluating, mode_dependent
-from etude.components.optimizers import load_optimizer_state, optimizer_state
 from etude.components.recipes import Recipe, remember
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.accelerate import is_recorded
@@ -26,6 +25,7 @@ from etude.config.phases import PhaseType
 from etude.config.schedules import Schedule
 from etude.environments.vector import Observation
 from etude.errors import UserError
+from etude.learning.optimizers import load_optimizer_state, optimizer_state
 from etude.workflows.metrics import Metrics, MetricSums
 
 if TYPE_CHECKING:

@@ -29,8 +29,6 @@ from etude.components.action_values import ActionValues, DuelingHead, allowed, o
 from etude.components.critics import Follow, target_of
 from etude.components.distributions import CategoricalHead, check_mask
 from etude.components.normalizers import ObservationNormalizer
-from etude.components.optimizers import build_optimizer
-from etude.components.update_step import PER_ROW, Stage, UpdateStep
 from etude.components.value_distributions import CategoricalValue, MeanValue, QuantileValue, ValueDistribution
 from etude.compute.random_streams import derive_seed
 from etude.config.constraints import Bounds, PositiveFloat, PositiveInt, PositiveSchedule, at_least, between
@@ -38,6 +36,8 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
+from etude.learning.optimizers import build_optimizer
+from etude.learning.update_step import PER_ROW, Stage, UpdateStep
 from etude.workflows.base import ActResult, Context, Mode, State
 from etude.workflows.counter import Counter
 from etude.workflows.off_policy import OffPolicy, OffPolicyConfig

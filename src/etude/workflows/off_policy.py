@@ -20,7 +20,6 @@ from etude.buffers.replay import ReplayBuffer, ReplayConfig, discounts
 from etude.components.critics import space_with_action, with_action
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer
-from etude.components.update_step import EACH, PER_ROW, UpdateStep
 from etude.compute.accelerate import is_compiled, is_recorded
 from etude.config.constraints import (
     Bounds,
@@ -37,6 +36,7 @@ from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import Observation
 from etude.errors import did_you_mean
+from etude.learning.update_step import EACH, PER_ROW, UpdateStep
 from etude.workflows.base import HookResult, Phase, Workflow
 from etude.workflows.counter import Counter
 from etude.workflows.metrics import Metrics

@@ -23,10 +23,8 @@ from torch import Generator, Tensor, nn
 from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, flatten, length_problems, minibatches
 from etude.components.distributions import GaussianHead, check_mask, make_head
-from etude.components.gradient_step import GradientStep
 from etude.components.networks.memory import has_memory
 from etude.components.networks.modes import evaluating, mode_dependent
-from etude.components.optimizers import build_optimizer
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.components.symmetry import find_mirror
 from etude.config.constraints import (
@@ -43,6 +41,8 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import Observation
+from etude.learning.gradient_step import GradientStep
+from etude.learning.optimizers import build_optimizer
 from etude.workflows.base import NOT_READ, ActResult, Context, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 from etude.workflows.policy import ActorPolicy, Policy

@@ -22,8 +22,6 @@ from torch import Generator, Tensor, nn
 from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, length_problems
 from etude.components.distributions import check_mask, make_head
-from etude.components.gradient_step import GradientStep
-from etude.components.optimizers import build_optimizer
 from etude.components.returns import episode_returns, in_whole_episodes, reward_to_go
 from etude.components.rollout_preparation import Normalizers, episode_ends
 from etude.components.whole_episodes import WaitingSteps
@@ -32,6 +30,8 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import ACTION_MASK, Observation, map_observation
+from etude.learning.gradient_step import GradientStep
+from etude.learning.optimizers import build_optimizer
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 from etude.workflows.policy import ActorPolicy, Policy

@@ -25,12 +25,12 @@ from etude.components.distributions import Categorical, CategoricalHead, Distrib
 from etude.components.networks.encoder import ACTION_MASK
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer
-from etude.components.optimizers import build_optimizer
-from etude.components.update_step import Stage, UpdateStep
 from etude.config.constraints import PositiveFloat, PositiveInt, PositiveSchedule
 from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
+from etude.learning.optimizers import build_optimizer
+from etude.learning.update_step import Stage, UpdateStep
 from etude.workflows.base import NOT_READ, ActResult, Context, Mode, State
 from etude.workflows.off_policy import OffPolicyConfig, WithCritics, uniform_actions
 from etude.workflows.policy import ActorPolicy, Policy

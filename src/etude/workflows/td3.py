@@ -24,13 +24,13 @@ from etude.components.critics import Follow, target_of, with_action
 from etude.components.distributions import DeterministicHead, check_mask
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer
-from etude.components.optimizers import build_optimizer
-from etude.components.update_step import Stage, UpdateStep
 from etude.config.constraints import NonNegativeFloat, NonNegativeSchedule, PositiveFloat, PositiveInt, PositiveSchedule
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
+from etude.learning.optimizers import build_optimizer
+from etude.learning.update_step import Stage, UpdateStep
 from etude.workflows.base import NOT_READ, ActResult, Context, Mode, State
 from etude.workflows.off_policy import OffPolicyConfig, WithCritics, uniform_actions
 from etude.workflows.policy import ActorPolicy, Policy

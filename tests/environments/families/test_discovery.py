@@ -11,13 +11,13 @@ import gymnasium
 import pytest
 import torch
 
-from etude import assembly
 from etude.config.compose import compose
 from etude.config.schema import EnvironmentConfig
 from etude.environments import make as factory
 from etude.environments.families import FAMILIES, family_of, vizdoom
 from etude.environments.make import make_environment
 from etude.errors import EtudeError, MissingPackageError, UserError
+from etude.training import assembly
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_every_example_belongs_to_its_family() -> None:
 
 
 def test_every_copy_of_an_emulator_gets_a_worker_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    import etude.environments.workers as workers
+    import etude.environments.workers.vector as workers
 
     asked = []
 

@@ -16,11 +16,11 @@ from minigrid.envs import EmptyEnv
 from minigrid.envs.wfc.config import PATTERN_PATH
 
 from etude.config.schema import EnvironmentConfig
-from etude.environments import snapshot
 from etude.environments.families import FAMILIES
 from etude.environments.make import make_environment
 from etude.environments.minigrid.missions import VOCABULARY, MissionReader
 from etude.environments.minigrid.observations import one_hot
+from etude.environments.snapshots import snapshot
 from etude.environments.vector import Observation, VectorEnvironment
 from etude.errors import EtudeError, UserError
 

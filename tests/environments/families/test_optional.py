@@ -11,8 +11,8 @@ import torch
 from gymnasium import spaces
 
 from etude.config.schema import EnvironmentConfig
+from etude.environments.check.probe import random_action
 from etude.environments.make import make_environment
-from etude.environments.probe import random_action
 from etude.environments.vector import Observation, VectorEnvironment
 from etude.telemetry.jsonl import read_rows
 from tests.runs_compared import train

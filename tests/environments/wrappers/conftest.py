@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from etude.environments.workers import WorkerVector
+from etude.environments.workers.vector import WorkerVector
 from tests.environments.worker_doubles import make_sensors
 
 

@@ -13,14 +13,14 @@ from etude.config.compose import compose
 from etude.config.registry import wrappers as registry
 from etude.config.schema import EnvironmentConfig
 from etude.config.validate import Part, Validator, to_plain
-from etude.environments.classic import CartPole
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.make import make_environment
+from etude.environments.native.classic import CartPole
 from etude.environments.wrappers.batched import TransformedVector
-from etude.environments.wrappers.reference import refresh
 from etude.environments.wrappers.stacking import Stack
 from etude.errors import ConfigError, UserError
 from tests.environments.wrappers.tasks import around
+from tools.reference.wrappers import refresh
 
 PAGE = Path(__file__).parents[3] / "docs" / "wrappers.md"
 
@@ -32,7 +32,7 @@ def build(*wrappers: Any, **settings: Any) -> EnvironmentConfig:
 
 def test_the_tables_in_the_documentation_are_fresh() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert refresh(text) == text, "refresh it: python -m etude.environments.wrappers.reference docs/wrappers.md"
+    assert refresh(text) == text, "refresh it: python -m tools.reference.wrappers docs/wrappers.md"
 
 
 def test_a_word_on_the_command_line_lists_wrappers_in_order() -> None:

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import etude
-from etude import environment_info as info
 from etude.config.schema import EnvironmentConfig
 from etude.config.validate import Validator
+from etude.environments import information as info
 from etude.environments.make import make_environment
 from etude.environments.vector import VectorEnvironment
 from tests.videos import decode

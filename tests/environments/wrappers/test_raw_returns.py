@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from etude.environments.make import make_environment
-from etude.evaluating import as_json, measure
-from etude.stored_policy import open_policy
 from etude.telemetry.jsonl import read_rows
+from etude.using.evaluate import as_json, measure
+from etude.using.stored_policy import open_policy
 from tests.environments.wrappers.tasks import config_of
 from tests.environments.wrappers.test_runs import TINY
 from tests.runs_compared import train

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import etude
-from etude.evaluating import measure
-from etude.stored_policy import open_policy
 from etude.telemetry.jsonl import read_rows
+from etude.using.evaluate import measure
+from etude.using.stored_policy import open_policy
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
 
 TINY = ("training.total_steps=512", "algorithm.rollout_steps=32", "algorithm.batch_size=0.5", "algorithm.epochs=1",

@@ -10,7 +10,7 @@ import torch
 from etude.config.registry import wrappers as registry
 from etude.environments.spaces import action_spec, observation_specs
 from etude.environments.vector import VectorEnvironment
-from etude.environments.workers import WorkerVector
+from etude.environments.workers.vector import WorkerVector
 from etude.environments.wrappers.build import Wrappers
 from etude.environments.wrappers.transform import Transform
 from tests.environments.wrappers.tasks import actions, around, assert_same, config_of, copied, inside, live, make_task

@@ -95,7 +95,7 @@ def compare(
 
 
 def _write(path: Path, comparison: Comparison, *, every_metric: bool) -> None:
-    from etude.runs.atomic import write_bytes_atomic
+    from etude.files.atomic import write_bytes_atomic
 
     suffix = path.suffix.lower()
     if suffix == ".html":

@@ -85,7 +85,7 @@ def export(
     if out is None:
         emit(text)
         return 0
-    from etude.runs.atomic import write_text_atomic
+    from etude.files.atomic import write_text_atomic
 
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

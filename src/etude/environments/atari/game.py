@@ -18,7 +18,7 @@ from etude.environments.atari.area_resize import AreaResize
 from etude.environments.atari.mersenne_twister import MersenneTwister
 from etude.environments.atari.objects import OBJECTS, Position
 from etude.environments.atari.settings import AtariSettings
-from etude.environments.plain_data import NotPlainError
+from etude.environments.snapshots.plain_data import NotPlainError
 from etude.errors import UserError
 
 _NOOP, _FIRE = 0, 1

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from etude.environments import mujoco_state, snapshot
 from etude.environments.display import has_display
 from etude.environments.dm_control.tasks import domain_and_task
+from etude.environments.native import mujoco_state
+from etude.environments.snapshots import snapshot
 
 _NO_BOUND = 1e10  # what dm_control writes for an actuator without limits
 # Of a model, what is drawn or was compiled from files: most of its bytes, and no task writes into it.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment | None:
     """Return the native class, which knows no arguments; MountainCarContinuous has none."""
-    from etude.environments import classic
+    from etude.environments.native import classic
 
     if config.kwargs or config.id not in classic.TASKS:
         return None

@@ -14,7 +14,7 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment |
     """Return the native class, for the version and the arguments that it knows."""
     if importlib.util.find_spec("mujoco.batch") is None:
         return None  # a MuJoCo before 3.17, which other packages may insist on
-    from etude.environments.mujoco_tasks import TASKS
+    from etude.environments.native.mujoco_tasks import TASKS
 
     task = TASKS.get(config.id)
     if task is None or not task.supports(config.kwargs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etude.environments import small
-from etude.environments.complaints import complaint
+from etude.environments.check.complaints import complaint
 from etude.errors import UserError
 
 if TYPE_CHECKING:

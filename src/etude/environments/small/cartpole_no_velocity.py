@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
-from etude.environments.classic import Array, CartPole
+from etude.environments.native.classic import Array, CartPole
 
 SEEN = slice(None, None, 2)
 """Position and angle of (position, velocity, angle, angular velocity)."""

@@ -11,7 +11,7 @@ import gymnasium
 
 from etude.config.registry import wrappers as registry
 from etude.config.validate import Part
-from etude.environments.complaints import first_line
+from etude.environments.check.complaints import first_line
 from etude.environments.vector import VectorEnvironment
 from etude.environments.wrappers.batched import TransformedVector, relabelled
 from etude.environments.wrappers.single import SingleTransform

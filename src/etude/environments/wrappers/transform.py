@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from etude.environments import snapshot
+from etude.environments.snapshots import snapshot
 from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import Observation, Step, map_observation
 from etude.errors import UserError

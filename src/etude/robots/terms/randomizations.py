@@ -13,7 +13,7 @@ from etude.config.robots import Range
 from etude.config.validate import Validator
 from etude.errors import UserError, did_you_mean
 from etude.robots.scene import FLOOR, Scene
-from etude.robots.simulation import Simulation
+from etude.robots.simulators.simulation import Simulation
 from etude.robots.state import State
 from etude.robots.terms.table import options_of
 

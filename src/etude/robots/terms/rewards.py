@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from etude.robots.description import assign
+from etude.robots.models.description import assign
 from etude.robots.state import State
 from etude.robots.terms.table import Table
 

@@ -1,0 +1,1 @@
+"""What works on this machine: the doctor, and brief tries of everything."""

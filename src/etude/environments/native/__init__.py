@@ -1,0 +1,1 @@
+"""Tasks that step many copies in one call."""

@@ -1,0 +1,1 @@
+"""An environment's state, saved and brought back without pickle."""

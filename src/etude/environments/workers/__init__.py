@@ -1,0 +1,1 @@
+"""Copies of an environment in processes of their own."""

@@ -1,0 +1,1 @@
+"""Gradient steps: what an update computes, and how it runs."""

@@ -1,0 +1,1 @@
+"""A robot on the screen and under the keys."""

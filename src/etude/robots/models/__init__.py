@@ -1,0 +1,1 @@
+"""Robots as files: shipped ones, those found on this machine, and a user's own."""

@@ -1,0 +1,112 @@
+"""A robot: its model file and what a task must know of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from etude.config.robots import ActuatorConfig
+from etude.config.validate import Validator
+from etude.errors import UserError, did_you_mean
+from etude.files.documents import DocumentError, parse_yaml
+from etude.files.regular import read_own_bytes
+
+MODELS = Path(__file__).parent / "models"
+
+
+@dataclass(frozen=True)
+class RobotDescription:
+    """What a robot's YAML says."""
+
+    file: str
+    """A MJCF or URDF file, beside the YAML."""
+    base: str = ""
+    """The body whose motion is the robot's. Default: the one with the free joint."""
+    feet: tuple[str, ...] = ()
+    """Geoms (or bodies) that are meant to touch the ground."""
+    gait: tuple[float, ...] = ()
+    """For each foot, by which share of a stride it is ahead. Default: none is."""
+    height: float = 0.3
+    """Metres of the base above the ground when the robot stands."""
+    pose: dict[str, float] = field(default_factory=dict)
+    """The default pose: {joint, as a regular expression: rad}; what is not named is at 0."""
+    actuators: dict[str, ActuatorConfig] = field(default_factory=lambda: {"all": ActuatorConfig()})
+    """Groups of motors."""
+    mirror: tuple[tuple[str, str], ...] = ()
+    """Words of names that mean left and right: [[port, starboard]]. Default: left and right, L and R, FL and FR, and so on."""
+    folder: Path = MODELS
+    """Where the files are."""
+
+    @property
+    def path(self) -> Path:
+        """The model file."""
+        return self.folder / self.file
+
+
+def shipped_robots() -> list[str]:
+    """Return the names of the robots that come with Etude."""
+    return sorted(path.stem for path in MODELS.glob("*.yaml"))
+
+
+def load_robot(name: str) -> RobotDescription:
+    """Read a robot by its name, here or in another package on this machine, by its YAML, or by a bare MJCF or URDF file."""
+    if name in shipped_robots():
+        return _read(MODELS / f"{name}.yaml")
+    path = Path(name).expanduser()
+    if path.suffix in (".yaml", ".yml", ".xml", ".mjcf", ".urdf"):
+        if not path.is_file():
+            raise UserError(f"environment.robot.model={name}: there is no such file")
+        if path.suffix in (".yaml", ".yml"):
+            return _read(path)
+        from etude.robots.models.guessing import guess  # which needs what is described here
+
+        return guess(path).description
+    from etude.robots.models.found_robots import find_robot, find_robots
+    from etude.robots.models.guessing import guess
+
+    found = find_robot(name)
+    if found is not None:
+        return guess(found.path, found.scene).description
+    others = [called for robot in find_robots() for called in (robot.full_name, robot.name, robot.short_name)]
+    near = did_you_mean(name, [*shipped_robots(), *others])
+    raise UserError(
+        f"environment.robot.model={name}: unknown robot{near} (there are {', '.join(shipped_robots())}; `etude robots` lists "
+        "those of other packages; or give a file: a robot's .yaml, a .xml or a .urdf)"
+    )
+
+
+def _read(path: Path) -> RobotDescription:
+    try:
+        data = parse_yaml(read_own_bytes(path))
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror or error}") from error
+    except DocumentError as error:
+        raise UserError(f"{path}: is no YAML: {error}") from error
+    if not isinstance(data, Mapping) or "file" not in data:
+        raise UserError(f"{path}: a robot needs at least `file`, its MJCF or URDF")
+    if "folder" in data:
+        raise UserError(f"{path}: folder: is set from where the file lies")
+    return replace(Validator().build(RobotDescription, data, path.name), folder=path.parent)
+
+
+def assign(patterns: Mapping[str, Any], names: Sequence[str], where: str) -> dict[str, Any]:
+    """Return {name: value} for the names that each pattern matches as a whole; a pattern that matches none is an error."""
+    found: dict[str, Any] = {}
+    for pattern, value in patterns.items():
+        matching = matches(pattern, names, where)
+        found |= dict.fromkeys(matching, value)
+    return found
+
+
+def matches(pattern: str, names: Sequence[str], where: str) -> list[str]:
+    """Return the names that a regular expression matches as a whole; none is an error that lists them."""
+    try:
+        matching = [name for name in names if re.fullmatch(pattern, name)]
+    except re.error as error:
+        raise UserError(f"{where}: '{pattern}' is no regular expression: {error}") from error
+    if not matching:
+        raise UserError(f"{where}: nothing is called '{pattern}'{did_you_mean(pattern, names)} (there are {', '.join(names)})")
+    return matching

@@ -1,0 +1,1 @@
+"""What moves a robot: MuJoCo on the CPU, Warp on a GPU."""

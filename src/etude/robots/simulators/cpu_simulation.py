@@ -1,0 +1,94 @@
+"""Robots on the CPU's threads: deterministic on any number of them, and exact after a resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mujoco  # type: ignore[import-untyped] # compiled, without stubs
+import numpy as np
+import torch
+from torch import Tensor
+
+from etude.environments.native.mujoco_batch import MujocoSimulation
+from etude.robots.scene import Scene
+from etude.robots.simulators.simulation import Simulation
+
+_mujoco: Any = mujoco
+
+
+class CpuSimulation(Simulation):
+    """`mujoco.batch` in double precision; what the task sees is single."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, scene: Scene, count: int, threads: int | None = None) -> None:
+        self.scene, self.count = scene, count
+        # Robots that blow up are found and told by the task; MuJoCo would write about it into a file of the user's folder.
+        _mujoco.set_mju_user_warning(lambda _: None)
+        self.batch = MujocoSimulation(scene.model, count, threads=threads)
+        self._sensordata = self.batch.field("sensordata")
+        self._force = self.batch.field("actuator_force")
+        self.qpos = torch.zeros(count, scene.model.nq)
+        self.qvel = torch.zeros(count, scene.model.nv)
+        self.sensors = torch.zeros(count, scene.model.nsensordata)
+        self.torques = torch.zeros(count, len(scene.joints))
+
+    def step(self, targets: Tensor, substeps: int, before: Tensor | None = None, lag: Tensor | None = None) -> None:
+        """Advance by so many physics steps; robots with a lag keep their targets of before for some of them."""
+        if before is None or lag is None:
+            self._advance(targets, substeps)
+        else:
+            for substep in range(substeps):
+                self._advance(torch.where((lag > substep)[:, None], before, targets), 1)
+        self._read()
+
+    def _advance(self, targets: Tensor, substeps: int) -> None:
+        self.batch.ctrl[...] = targets.numpy()
+        self.batch.frame_skip = substeps
+        self.batch.step()
+
+    def place(self, which: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        """Put the robots `which` (N,) bool at rows of qpos (N, nq) and qvel (N, nv); others stay as they are."""
+        ids = np.flatnonzero(which.numpy()).astype(np.int32)
+        if ids.size:
+            self.batch.reset(ids, qpos.numpy()[ids], qvel.numpy()[ids])
+            torques = self.torques.masked_fill(which[:, None], 0.0)
+            self._read()
+            self.torques.copy_(torques)  # MuJoCo computes those of motors with targets of 0, which nobody asked for
+
+    def push(self, velocity: Tensor) -> None:
+        """Add to the velocities of every robot, (N, nv)."""
+        self.batch.qvel[...] += velocity.numpy()
+        self._copy(self.qvel, self.batch.qvel)
+
+    def model_field(self, name: str) -> Tensor:
+        """Return a model field with a value of its own for each robot, (N, ...): the simulator's memory."""
+        return torch.from_numpy(self.batch.model_field(name))
+
+    def update_constants(self) -> None:
+        """Derive again what depends on masses and inertias, after these were written."""
+        self.batch.update_constants()
+
+    def data(self, robot: int) -> Any:
+        """Return one robot's MjData, to draw it or to ask MuJoCo anything."""
+        return self.batch.data(robot)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next steps depend on."""
+        return {"batch": self.batch.state_dict(), "torques": self.torques.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
+        self.batch.load_state_dict(state["batch"])
+        self._read()
+        self.torques.copy_(state["torques"])
+
+    def _read(self) -> None:
+        self._copy(self.qpos, self.batch.qpos)
+        self._copy(self.qvel, self.batch.qvel)
+        self._copy(self.sensors, self._sensordata)
+        self._copy(self.torques, self._force)
+
+    @staticmethod
+    def _copy(target: Tensor, source: np.ndarray) -> None:
+        np.copyto(target.numpy(), source, casting="same_kind")

@@ -1,0 +1,1 @@
+"""Everything that needs only a trained policy: measuring, playing, driving, trials, pictures."""

@@ -1,0 +1,157 @@
+"""Trials of a run's robot: its stored policy on scripted commands, with a table, plots and CSV files in the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.compute.random_streams import derive_seed
+from etude.environments.make import make_environment
+from etude.environments.rendering import Camera, frames_per_second, prepare_drawing
+from etude.environments.vector import VectorEnvironment, map_observation
+from etude.errors import EtudeError, UserError
+from etude.files.atomic import write_bytes_atomic, write_json_atomic, write_text_atomic
+from etude.files.csv_text import csv_text
+from etude.files.regular import own_folder
+from etude.robots.environment import RobotVector
+from etude.robots.trial import Script, TrialResult, run_trial
+from etude.telemetry.recorder import Recorder
+from etude.using.stored_policy import StoredPolicy
+
+TRIAL_SEEDS = "robot trials"
+FOLDER = "trials"
+COLUMNS = {
+    "velocity": ("forward", "sideways", "turn"),
+    "command": ("forward", "sideways", "turn"),
+    "height": ("base",),
+}
+
+
+def run_trials(
+    stored: StoredPolicy,
+    scripts: Sequence[Script],
+    *,
+    robots: int,
+    seconds: float,
+    seed: int = 0,
+    videos: Path | None = None,
+    view: Mapping[str, Any] | None = None,
+    on_result: Callable[[TrialResult], None] | None = None,
+) -> list[TrialResult]:
+    """Return how the policy does on each script, always with its most likely action.
+
+    `videos` is a folder for a file of each, of the robot that `view` looks at.
+    """
+    config = stored.config
+    environment = make_environment(config.environment, num_envs=robots)
+    try:
+        base = environment.base
+        if not isinstance(base, RobotVector):
+            raise UserError(f"run {stored.run.id} is of {config.environment.id}, which is no robot's task")
+        if environment is not base:
+            raise UserError("trials are for robots without environment.wrappers")
+        if round(seconds / base.dt) > base.episode_steps:
+            raise UserError(
+                f"--seconds {seconds:g}: an episode of {config.environment.id} lasts {base.episode_steps * base.dt:g} s"
+            )
+        base.look(view or {})
+        if videos is not None:
+            prepare_drawing(config.environment.id)
+        policy = stored.build(environment)
+        device = torch.device(config.experiment.device)
+        generator = torch.Generator(device)
+
+        def there(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.to(device)
+
+        results = []
+        for script in scripts:
+            state = policy.initial_state(robots)
+
+            def act(observation: Any, is_first: torch.Tensor) -> torch.Tensor:
+                nonlocal state
+                with torch.no_grad():
+                    seen, first = map_observation(there, observation), there(is_first)
+                    action, state, _ = policy.act(seen, state, first, mode="mode", generator=generator)
+                return action.to(base.device)
+
+            start = derive_seed(config.experiment.seed, TRIAL_SEEDS, seed, script.name)
+            with _recording(videos, script, environment) as look:
+                results.append(run_trial(base, act, script, seconds=seconds, seed=start, look=look))
+            if on_result is not None:
+                on_result(results[-1])
+    finally:
+        environment.close()
+    return results
+
+
+@contextmanager
+def _recording(folder: Path | None, script: Script, environment: VectorEnvironment) -> Iterator[Callable[[], None] | None]:
+    """Give what adds a frame to the script's video, if there is to be one; the file appears when it is complete."""
+    if folder is None:
+        yield None
+        return
+    camera = Camera(environment, script.name)
+    with Recorder(folder / f"{script.name}.mp4", fps=frames_per_second(environment)) as recorder:
+        recorder.begin(1)
+        yield lambda: recorder.add([camera.take()])
+
+
+def save_trials(stored: StoredPolicy, results: Sequence[TrialResult], dt: float) -> Path:
+    """Write the numbers, a CSV for each quantity and a plot into the run's logs/trials/; returns that folder."""
+    folder = own_folder(own_folder(stored.run.logs) / FOLDER)
+    summary = {"version": 1, "checkpoint": stored.checkpoint.name, "trials": [result.as_json() for result in results]}
+    write_json_atomic(folder / "trials.json", summary)
+    for result in results:
+        for name, values in result.series.items():
+            _write_csv(folder / f"{result.name}-{name}.csv", name, values, dt)
+    picture = _plot(results, dt)
+    if picture is not None:
+        write_bytes_atomic(folder / "trials.png", picture)
+    return folder
+
+
+def _write_csv(path: Path, name: str, values: np.ndarray, dt: float) -> None:
+    table = values.reshape(len(values), -1)
+    columns = COLUMNS.get(name) or tuple(str(i) for i in range(table.shape[1]))
+    rows = (
+        {"second": f"{(step + 1) * dt:.3f}", **{name: f"{value:.5f}" for name, value in zip(columns, row, strict=True)}}
+        for step, row in enumerate(table)
+    )
+    write_text_atomic(path, csv_text(["second", *columns], rows))
+
+
+def _plot(results: Sequence[TrialResult], dt: float) -> bytes | None:
+    """Velocity beside command, a row for each script; None without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    import io
+
+    figure = Figure(figsize=(11, 2.2 * len(results)), layout="constrained")
+    for row, result in enumerate(results):
+        seconds = (np.arange(len(result.series["velocity"])) + 1) * dt
+        for column, (label, unit) in enumerate((("forward", "m/s"), ("sideways", "m/s"), ("turn", "rad/s"))):
+            axis = figure.add_subplot(len(results), 3, 3 * row + column + 1)
+            axis.plot(seconds, result.series["command"][:, column], color="0.6", linestyle="--", label="asked")
+            axis.plot(seconds, result.series["velocity"][:, column], color="C0", label="done")
+            axis.set_ylim(-1.2, 1.2)
+            axis.grid(alpha=0.3)
+            if row == 0:
+                axis.set_title(f"{label}, {unit}")
+            if column == 0:
+                axis.set_ylabel(f"{result.name}\n{result.falls} of {result.robots} fell")
+            if row == 0 and column == 0:
+                axis.legend(fontsize="small")
+    buffer = io.BytesIO()
+    try:
+        figure.savefig(buffer, format="png", dpi=90)
+    except ValueError as error:
+        raise EtudeError(f"the plot of the trials can't be drawn: {error}") from error
+    return buffer.getvalue()

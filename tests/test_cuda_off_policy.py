@@ -53,7 +53,7 @@ def _assert_same(one: Any, other: Any) -> None:
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_captured_run_is_the_eager_run(spec: str) -> None:
     eager, captured = (_run(spec, mode, updates=40) for mode in ("off", "capture"))
-    assert captured.workflow._step.mode == "graph"
+    assert captured.workflow._step.mode == "captured"
     assert captured.workflow._explore is not None
     assert captured.workflow._gathers_inside(captured.buffers["replay"])
     _assert_same(eager, captured)
@@ -71,7 +71,7 @@ def test_one_update_that_was_compiled_before_it_was_recorded_is_an_eager_one(spe
     """Further ones drift apart: Adam divides roundings of gradients near 0 by their own size."""
     one = ("algorithm.gradient_steps=1", "algorithm.train_every=1")
     eager, compiled = (_run(spec, mode, *one, updates=1) for mode in ("off", "on"))
-    assert compiled.workflow._step.mode == "compiled graph"
+    assert compiled.workflow._step.mode == "compiled and captured"
     _assert_same(eager, compiled)
 
 

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from etude.environments.gymnasium import GymnasiumVector
-from etude.environments.snapshots.rewind import ReplayError
+from etude.environments.snapshots.rewind import RewindError
 from etude.runs.checkpoint import CheckpointStore
 from tests.environments.test_conformance import actions
 from tests.environments.test_snapshot import stored, trajectory
@@ -47,14 +47,14 @@ def test_a_rebuilt_environment_goes_on_bit_for_bit(task: str) -> None:
     before, after, limit = (25, 15, 15) if task == "CarRacing" else (230, 300, 60)
     environment = make(task, limit)
     environment.reset([21, 22])
-    assert environment.snapshot == "replay"
+    assert environment.snapshot == "rewind"
     moves = actions(environment.single_action_space, before + after, num_envs=2, seed=5)
     trajectory(environment, moves[:before])
     state = stored(environment.state_dict())
     expected = trajectory(environment, moves[before:])
     fresh = make(task, limit)
     fresh.load_state_dict(state)
-    assert fresh.snapshot == "replay"
+    assert fresh.snapshot == "rewind"
     assert repr(stored(fresh.state_dict())) == repr(state)
     assert trajectory(fresh, moves[before:]) == expected
     environment.load_state_dict(state)  # and back in time
@@ -114,7 +114,7 @@ def test_actions_are_kept_for_one_episode_only() -> None:
     environment.reset([1, 2])
     for index, action in enumerate(actions(environment.single_action_space, 75, num_envs=2), 1):
         environment.step(action)
-        for copy in environment.state_dict()["replay"]:
+        for copy in environment.state_dict()["rewind"]:
             assert (0 if copy["actions"] is None else len(copy["actions"])) == index % 30
 
 
@@ -129,9 +129,9 @@ class Engine:
 
 
 class Opaque(gymnasium.Env[Any, Any]):
-    """A random walk inside of an engine; says that it may be replayed."""
+    """A random walk inside of an engine; says that it may be rewound."""
 
-    replayable = True
+    rewindable = True
     observation_space = spaces.Dict({"place": spaces.Box(-99, 99, (2,), np.float32), "step": spaces.Discrete(1_000)})
     action_space = spaces.MultiDiscrete([3, 3], start=[1, 1])
 
@@ -172,13 +172,13 @@ def steps(count: int) -> list[torch.Tensor]:
 
 def assert_goes_on(environment: GymnasiumVector, fresh: GymnasiumVector) -> None:
     environment.reset([1, 2])
-    assert environment.snapshot == "replay"
+    assert environment.snapshot == "rewind"
     trajectory(environment, steps(47))
     fresh.load_state_dict(stored(environment.state_dict()))
     assert trajectory(fresh, steps(60)) == trajectory(environment, steps(60))
 
 
-def test_an_environment_that_says_so_is_replayed() -> None:
+def test_an_environment_that_says_so_is_rewound() -> None:
     assert_goes_on(opaque(), opaque())
 
 
@@ -206,7 +206,7 @@ def claims(environment: GymnasiumVector) -> str:
 
 
 class Shy(Opaque):
-    replayable = False
+    rewindable = False
 
 
 class Queue(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -232,7 +232,7 @@ def test_nothing_is_claimed_that_is_not_sure() -> None:
     assert claims(opaque(wrap=Peek)) == "restart", "a wrapper that looks into the environment's memory"
     assert claims(opaque(OwnLander)) == "restart", "a class of the user's own"
     assert claims(opaque(LunarLander, limit=None)) == "restart"
-    assert claims(opaque(BipedalWalker)) == "replay"
+    assert claims(opaque(BipedalWalker)) == "rewind"
 
 
 def test_an_environment_that_can_be_captured_is_captured() -> None:
@@ -252,7 +252,7 @@ def test_a_wrapper_that_grows_something_else_ends_the_claim_and_not_the_run() ->
             return super().step(action)
 
     environment = opaque(wrap=Grows)
-    assert claims(environment) == "replay"
+    assert claims(environment) == "rewind"
     trajectory(environment, steps(50))
     assert environment.snapshot == "restart"
     assert environment.state_dict() == {}
@@ -270,7 +270,7 @@ def test_a_false_claim_is_found_out() -> None:
     environment.reset([1, 2])
     trajectory(environment, steps(5))
     state = environment.state_dict()
-    with pytest.raises(ReplayError, match="5 replayed steps did not lead to where"):
+    with pytest.raises(RewindError, match="5 steps taken again did not lead to where"):
         fresh.load_state_dict(state)
 
 
@@ -287,7 +287,7 @@ def test_a_draw_too_many_is_found_out_even_if_nothing_shows_yet() -> None:
     trajectory(environment, steps(1))
     state = environment.state_dict()
     Draws.extra = 1
-    with pytest.raises(ReplayError):
+    with pytest.raises(RewindError):
         fresh.load_state_dict(state)
 
 
@@ -296,7 +296,7 @@ def test_an_episode_that_ends_early_is_found_out() -> None:
     environment.reset([1, 2])
     trajectory(environment, steps(9))
     state = environment.state_dict()
-    for copy in state["replay"]:
+    for copy in state["rewind"]:
         copy["wrappers"][0]["attributes"]["_max_episode_steps"] = 4
-    with pytest.raises(ReplayError, match="ended after 4 of 9 steps"):
+    with pytest.raises(RewindError, match="ended after 4 of 9 steps"):
         fresh.load_state_dict(state)

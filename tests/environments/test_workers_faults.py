@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-from etude.environments.snapshots.rewind import ReplayError
+from etude.environments.snapshots.rewind import RewindError
 from etude.environments.workers.vector import WorkerError, WorkerVector
 from etude.errors import EtudeError, UserError
 from tests.environments.test_snapshot import trajectory
@@ -135,8 +135,8 @@ def test_a_replay_that_goes_another_way_is_told(opened: Any) -> None:
     vector.reset(SEEDS)
     trajectory(vector, moves_for(vector, 5))
     state = vector.state_dict()
-    state["replay"][3]["actions"][2] = (state["replay"][3]["actions"][2] + 1) % 4
-    with pytest.raises(ReplayError):
+    state["rewind"][3]["actions"][2] = (state["rewind"][3]["actions"][2] + 1) % 4
+    with pytest.raises(RewindError):
         vector.load_state_dict(state)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from etude.errors import EtudeError
 from etude.telemetry import jsonl
-from etude.telemetry.jsonl import JsonlSink, read_rows, rewind, write_csv
+from etude.telemetry.jsonl import JsonlSink, read_rows, supersede, write_csv
 
 
 @pytest.fixture
@@ -137,20 +137,20 @@ def test_a_full_disk_leaves_whole_rows(path, monkeypatch):
     assert steps_in(path) == [1, 3]
 
 
-def test_rewind_moves_later_rows_aside(path, tmp_path):
+def test_supersede_moves_later_rows_aside(path, tmp_path):
     superseded = tmp_path / "logs" / "superseded.jsonl"
     write(path, 1, 2)
     offset = {"metrics_offset": path.stat().st_size}
     write(path, 3, 4)
-    assert rewind(path, offset, superseded) == 2
+    assert supersede(path, offset, superseded) == 2
     assert (steps_in(path), steps_in(superseded)) == ([1, 2], [3, 4])
     write(path, 5)
-    assert rewind(path, offset, superseded) == 1
+    assert supersede(path, offset, superseded) == 1
     assert (steps_in(path), steps_in(superseded)) == ([1, 2], [3, 4, 5])
-    assert rewind(path, offset, superseded) == 0
+    assert supersede(path, offset, superseded) == 0
 
 
-def test_rewind_interrupted_halfway_loses_and_repeats_nothing(path, tmp_path, monkeypatch):
+def test_supersede_interrupted_halfway_loses_and_repeats_nothing(path, tmp_path, monkeypatch):
     superseded = tmp_path / "superseded.jsonl"
     write(path, 1, 2, 3)
     offset = {"metrics_offset": path.read_bytes().index(b"\n") + 1}
@@ -163,28 +163,28 @@ def test_rewind_interrupted_halfway_loses_and_repeats_nothing(path, tmp_path, mo
 
         patch.setattr(jsonl, "_replace", replace_then_die)
         with pytest.raises(KeyboardInterrupt):
-            rewind(path, offset, superseded)
+            supersede(path, offset, superseded)
     assert steps_in(path) == [1, 2, 3]
-    assert rewind(path, offset, superseded) == 2
+    assert supersede(path, offset, superseded) == 2
     assert (steps_in(path), steps_in(superseded)) == ([1], [2, 3])
 
 
-def test_rewind_drops_a_torn_last_line(path, tmp_path):
+def test_supersede_drops_a_torn_last_line(path, tmp_path):
     write(path, 1, 2, 3)
     offset = {"metrics_offset": path.read_bytes().index(b"\n") + 1}
     path.write_bytes(path.read_bytes()[:-4])
-    assert rewind(path, offset, tmp_path / "superseded.jsonl") == 1
+    assert supersede(path, offset, tmp_path / "superseded.jsonl") == 1
     assert (steps_in(path), steps_in(tmp_path / "superseded.jsonl")) == ([1], [2])
 
 
-def test_rewind_refuses_a_file_that_is_not_the_checkpoints(path, tmp_path):
+def test_supersede_refuses_a_file_that_is_not_the_checkpoints(path, tmp_path):
     write(path, 1, 2)
     with pytest.raises(EtudeError, match="rows were removed"):
-        rewind(path, {"metrics_offset": 10_000}, tmp_path / "superseded.jsonl")
+        supersede(path, {"metrics_offset": 10_000}, tmp_path / "superseded.jsonl")
     with pytest.raises(EtudeError, match="not at the start of a row"):
-        rewind(path, {"metrics_offset": 3}, tmp_path / "superseded.jsonl")
+        supersede(path, {"metrics_offset": 3}, tmp_path / "superseded.jsonl")
     with pytest.raises(EtudeError, match="rows were removed"):
-        rewind(tmp_path / "missing.jsonl", {"metrics_offset": 1}, tmp_path / "superseded.jsonl")
+        supersede(tmp_path / "missing.jsonl", {"metrics_offset": 1}, tmp_path / "superseded.jsonl")
     assert steps_in(path) == [1, 2]
     assert not (tmp_path / "superseded.jsonl").exists()
 
@@ -211,26 +211,26 @@ def test_reading_nothing_says_so(tmp_path):
         read_rows(tmp_path / "metrics.jsonl")
 
 
-def test_rewind_refuses_rows_that_have_changed_since(path, tmp_path):  # Defect 6
+def test_supersede_refuses_rows_that_have_changed_since(path, tmp_path):  # Defect 6
     sink = jsonl.JsonlSink(path)
     sink.write([{"env_steps": 1, "eval/return_mean": 123.5}])
     saved = sink.sync()
     sink.write([{"env_steps": 2}])
-    assert sink.rewind(saved, tmp_path / "superseded.jsonl") == 1
+    assert sink.supersede(saved, tmp_path / "superseded.jsonl") == 1
     sink.write([{"env_steps": 3}])
     later = sink.sync()
     sink.close()
-    assert rewind(path, later, tmp_path / "superseded.jsonl") == 0
+    assert supersede(path, later, tmp_path / "superseded.jsonl") == 0
     path.write_bytes(path.read_bytes().replace(b"123.5", b"923.5"))
     with pytest.raises(EtudeError, match="rows in it have changed"):
-        rewind(path, later, tmp_path / "superseded.jsonl")
+        supersede(path, later, tmp_path / "superseded.jsonl")
 
 
 @pytest.mark.parametrize("offset", [-5, "3", None, 2.0])
 def test_a_position_that_is_none_is_damage(path, tmp_path, offset):  # Defect 8
     write(path, 1)
     with pytest.raises(EtudeError, match="the checkpoint is damaged"):
-        rewind(path, {"metrics_offset": offset}, tmp_path / "superseded.jsonl")
+        supersede(path, {"metrics_offset": offset}, tmp_path / "superseded.jsonl")
 
 
 @pytest.mark.parametrize("row", ["[" * 100_000, '{"a": ' + "9" * 5_000 + "}", '{"a": ' * 200 + "1" + "}" * 200])

@@ -87,9 +87,9 @@ def test_rmsprop_is_the_default_and_any_other_optimiser_will_do() -> None:
 
 
 def test_an_optimiser_whose_rate_the_host_writes_is_not_captured() -> None:
-    for name, mode in (("rmsprop", "eager"), ("adam", "graph")):
+    for name, mode in (("rmsprop", "eager"), ("adam", "captured")):
         _, workflow = build(f"algorithm.optimizer={name}")
-        step = GradientStep(workflow.actor, workflow.optimizer, max_grad_norm=None, mode="graph")
+        step = GradientStep(workflow.actor, workflow.optimizer, max_grad_norm=None, mode="captured")
         assert step.mode == mode, "a schedule would have no effect inside a graph"
 
 

@@ -1,4 +1,4 @@
-"""No loss of an off-policy algorithm reads a number back from the device: each can be recorded and replayed."""
+"""No loss of an off-policy algorithm reads a number back from the device: each can be captured and replayed."""
 
 from __future__ import annotations
 

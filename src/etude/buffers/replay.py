@@ -271,7 +271,7 @@ class ReplayBuffer(Buffer):
         return {"index": drawn % self.size_on(generator.device)}
 
     def size_on(self, device: torch.device) -> Tensor | int:
-        """Return how many transitions can be drawn, as an up-to-date number on a device: what is recorded there reads it."""
+        """Return how many transitions can be drawn, as an up-to-date number on a device: what is captured there reads it."""
         size = self._drawable
         if device.type == "cpu":
             return size
@@ -288,7 +288,7 @@ class ReplayBuffer(Buffer):
 
     @property
     def is_plain(self) -> bool:
-        """Whether a batch is the rows at random places and nothing else: a function of tensors, to be recorded or compiled."""
+        """Whether a batch is the rows at random places and nothing else: a function of tensors, to be captured or compiled."""
         return type(self) is ReplayBuffer and self.n_step == 1 and self._stacks is None
 
     def draw_places(self, count: int, n: int, generator: Generator) -> Tensor:

@@ -13,12 +13,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-Mode = Literal["eager", "compiled", "graph", "compiled graph"]
+Mode = Literal["eager", "compiled", "captured", "compiled and captured"]
 REPAYS_COMPILING = 50_000
 """Gradient steps from which compiling (half a minute) is repaid on the CPU, for networks of the usual size."""
 FEW_INPUTS, FEW_OUTPUTS = 4, 6
 """Up to how many a linear layer is compiled for the CPU as sums of products."""
-SETTINGS: dict[Mode, str] = {"eager": "off", "compiled": "on", "graph": "capture", "compiled graph": "on"}
+SETTINGS: dict[Mode, str] = {"eager": "off", "compiled": "on", "captured": "capture", "compiled and captured": "on"}
 """What `experiment.compile` says to have each of them."""
 
 
@@ -27,7 +27,7 @@ def choose_mode(wanted: str, device: torch.device, gradient_steps: int) -> Mode:
     if wanted == "off":
         return "eager"
     if device.type == "cuda":
-        return "compiled graph" if wanted == "on" and has_gpu_compiler() else "graph"
+        return "compiled and captured" if wanted == "on" and has_gpu_compiler() else "captured"
     if device.type != "cpu" or not has_compiler() or wanted == "capture":
         return "eager"
     return "compiled" if wanted == "on" or gradient_steps >= REPAYS_COMPILING else "eager"
@@ -44,13 +44,13 @@ def has_gpu_compiler() -> bool:
 
 
 def is_compiled(mode: Mode) -> bool:
-    """Whether updates are compiled, recorded or not."""
-    return mode in ("compiled", "compiled graph")
+    """Whether updates are compiled, captured or not."""
+    return mode in ("compiled", "compiled and captured")
 
 
-def is_recorded(mode: Mode) -> bool:
-    """Whether updates, and acting with them, are replayed CUDA graphs."""
-    return mode in ("graph", "compiled graph")
+def is_captured(mode: Mode) -> bool:
+    """Whether updates, and acting with them, are captured CUDA graphs."""
+    return mode in ("captured", "compiled and captured")
 
 
 def compile_apart(function: Any, device: torch.device, *fixed: Any) -> Callable[..., tuple[Tensor, ...]]:

@@ -1,4 +1,4 @@
-"""A function of tensors, recorded once as a CUDA graph and replayed: one launch for all that it does."""
+"""A function of tensors, captured as a CUDA graph: one launch for all that it does."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch.utils import _pytree as pytree  # the only flattening of nested dicts
 
 Result = TypeVar("Result")
 WARM_UP_CALLS = 3
-"""Calls that run as they are before one is recorded: libraries set themselves up in these."""
+"""Calls that run as they are before one is captured: libraries set themselves up in these."""
 
 
 class Captured:
-    """Calls a function as it is a few times, then records it and replays the recording.
+    """Calls a function as it is a few times, then captures it and launches the graph instead.
 
-    The function may change tensors in place, and draw from `generators`: a replay draws what the call itself would have. It
+    The function may change tensors in place, and draw from `generators`: a launch draws what the call itself would have. It
     must not ask the device for a number, nor depend on Python values that change. What it returns is overwritten by the next
     call; its inputs may be any tensors of the same shapes.
     """
@@ -38,21 +38,21 @@ class Captured:
         if self._graph is None:
             own = pytree.tree_map(torch.clone, inputs)
             self._inputs = pytree.tree_leaves(own)
-            self._graph, self._result = record(partial(self._function, *own), self._generators)
+            self._graph, self._result = capture(partial(self._function, *own), self._generators)
         elif self._inputs:
             torch._foreach_copy_(self._inputs, pytree.tree_leaves(inputs))  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
         self._graph.replay()
         return self._result
 
 
-def record(function: Callable[[], Result], generators: Sequence[Generator] = ()) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """Record what a function does, and return the recording and where its results will be."""
+def capture(function: Callable[[], Result], generators: Sequence[Generator] = ()) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """Capture what a function does, and return the graph and where its results will be."""
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
     with torch.cuda.graph(graph):
         result = function()
-    # Recording has set the place in each random stream to 0, on a CUDA stream of its own. On a busy GPU that can come after
-    # the first replay has set it to where it belongs, which then draws the numbers that the random stream began with.
+    # Capturing has set the place in each random stream to 0, on a CUDA stream of its own. On a busy GPU that can come after
+    # the first launch has set it to where it belongs, which then draws the numbers that the random stream began with.
     torch.cuda.synchronize()
     return graph, result

@@ -17,7 +17,7 @@ from etude.compute.random_streams import derive_seed
 from etude.environments.failures import NOT_THEIRS, check_observation, failure, refuse_none
 from etude.environments.goals import goal_functions
 from etude.environments.snapshots import snapshot
-from etude.environments.snapshots.rewind import EpisodeLog, is_replayable, renew_world
+from etude.environments.snapshots.rewind import EpisodeLog, is_rewindable, renew_world
 from etude.environments.spaces import action_spec, first_value, observation_specs, to_gymnasium
 from etude.environments.step_buffers import StepBuffers
 from etude.environments.vector import RAW_REWARD, Observation, Step, VectorEnvironment
@@ -57,7 +57,7 @@ class GymnasiumVector(VectorEnvironment):
         self._is_dict = "" not in self._specs
         self._shapes = {name: spec.shape for name, spec in self._specs.items()}
         self._shape = self._shapes.get("")
-        self._logs = [EpisodeLog(env) for env in self._envs] if is_replayable(first) else []
+        self._logs = [EpisodeLog(env) for env in self._envs] if is_rewindable(first) else []
 
     @property
     def copies(self) -> Sequence[gymnasium.Env[Any, Any]]:
@@ -75,7 +75,7 @@ class GymnasiumVector(VectorEnvironment):
         if self._is_plain():
             self.snapshot, self._logs = "exact", []
         else:
-            self.snapshot = "replay" if self._logs else "restart"
+            self.snapshot = "rewind" if self._logs else "restart"
         return buffers.observation, {}
 
     def step(self, action: Tensor) -> Step:
@@ -131,7 +131,7 @@ class GymnasiumVector(VectorEnvironment):
                 return {"envs": [snapshot.capture(env) for env in self._envs]}
             except snapshot.NotPlainError:  # it was plain when the first episode began, and has grown something else since
                 self.snapshot = "restart"
-        return {"replay": [log.state_dict() for log in self._logs]} if self.snapshot == "replay" else {}
+        return {"rewind": [log.state_dict() for log in self._logs]} if self.snapshot == "rewind" else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every copy where it was."""
@@ -142,11 +142,11 @@ class GymnasiumVector(VectorEnvironment):
     def load_copy(self, index: int, kind: str, saved: Any) -> None:
         """Continue one copy; `kind` is the key of `state_dict` that `saved` comes from."""
         self.copy_at_work = index
-        if kind == "replay":
+        if kind in ("rewind", "replay"):  # the latter in checkpoints of before
             self._logs = self._logs or [EpisodeLog(env) for env in self._envs]
-            with self._failures_told("replaying its episode"):
+            with self._failures_told("rewinding its episode"):
                 self._logs[index].load_state_dict(saved)
-            self.snapshot = "replay"
+            self.snapshot = "rewind"
         else:
             snapshot.restore(self._envs[index], saved)
             self.snapshot, self._logs = "exact", []

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 Observation = Tensor | dict[str, Tensor]
-Snapshot = Literal["exact", "replay", "restart"]
+Snapshot = Literal["exact", "rewind", "restart"]
 ACTION_MASK = "action_mask"
 """The key of an observation that says which actions are allowed: 1 or true where one is."""
 RAW_REWARD = "raw_reward"
@@ -53,7 +53,7 @@ class VectorEnvironment(ABC):
     single_action_space: gymnasium.Space[Any]
     device: torch.device
     snapshot: Snapshot = "restart"
-    """exact: state and randomness are captured; replay: rebuilt from actions; restart: new episodes after a resume."""
+    """exact: state and randomness are captured; rewind: rebuilt from actions; restart: new episodes after a resume."""
     action_repeat: int = 1
     """Environment steps per decision (a wrapper's frame skip); a simulator's own substeps never count."""
     render_fps: float | None = None

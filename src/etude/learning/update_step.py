@@ -21,8 +21,8 @@ from torch.optim import Optimizer
 
 from etude.buffers.rollout import take
 from etude.components.networks.modes import changing, mode_dependent
-from etude.compute.accelerate import Mode, compile_apart, is_compiled, is_recorded
-from etude.compute.captured import WARM_UP_CALLS, record
+from etude.compute.accelerate import Mode, compile_apart, is_compiled, is_captured
+from etude.compute.captured import WARM_UP_CALLS, capture
 from etude.errors import UserError
 from etude.learning.adam import adam_, adam_scalars, adam_state, is_adam
 from etude.learning.optimizers import clipped_step, gradient_norms, or_non_finite
@@ -154,12 +154,12 @@ class UpdateStep:
         return self._by_stage(patterns, tables)
 
     def drawing(self, rows: Rows, generators: Sequence[Generator], count: int, *, first: int = 0) -> dict[str, Tensor]:
-        """Take K updates on the batch (K, B, ...) that `rows()` draws from `generators`: as part of the recording, in a graph.
+        """Take K updates on the batch (K, B, ...) that `rows()` draws from `generators`: inside the capture, where there is one.
 
         `rows` must be a function of tensors that stay where they are, and the same one every time.
         """
         pattern = self._pattern(first, count)
-        if not is_recorded(self.mode):
+        if not is_captured(self.mode):
             return self._by_stage([pattern], [self.steps(*rows(), pattern)])
         key = (id(rows), pattern)
         if key not in self._drawing:
@@ -239,20 +239,20 @@ class UpdateStep:
         return joined
 
     def _ready(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> Steps:
-        """Return what takes a pattern's updates on batches like this one: recorded, compiled or as they are."""
-        if not is_recorded(self.mode):
-            return self._ready_unrecorded(batch, indices, pattern)
+        """Return what takes a pattern's updates on batches like this one: captured, compiled or as they are."""
+        if not is_captured(self.mode):
+            return self._ready_uncaptured(batch, indices, pattern)
         key = _key(batch, indices, pattern)
         if key not in self._graphs:
             self._graphs[key] = _GraphOfInputs(self, batch, indices, pattern)
         return self._graphs[key].replay
 
-    def _ready_unrecorded(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> Steps:
+    def _ready_uncaptured(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> Steps:
         return self._compiled(batch, indices, pattern) if is_compiled(self.mode) else partial(self._eager, pattern=pattern)
 
     def steps(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         """Take a pattern's updates, compiled or as they are, and return each stage's table of metrics."""
-        return self._ready_unrecorded(batch, indices, pattern)(batch, indices)
+        return self._ready_uncaptured(batch, indices, pattern)(batch, indices)
 
     def _eager(self, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Tensor, ...]:
         steps = []
@@ -340,7 +340,7 @@ class UpdateStep:
             adam_(state, name, gradient * scale, skip, scalars[alike])
         return self._report(stage, loss, metrics, {"": norm, **of_groups})
 
-    # ---- captured: the eager or compiled step, recorded once for each pattern and replayed -------------------------------
+    # ---- captured: the eager or compiled step, once for each pattern ----------------------------------------------------
 
     def touched(self) -> list[Tensor]:
         """Every tensor that an update may change."""
@@ -355,10 +355,10 @@ class UpdateStep:
 
 
 class _Graph:
-    """K updates, recorded as one CUDA graph, on rows that `rows()` finds: memory that stays where it is, or drawn anew."""
+    """K updates, captured as one CUDA graph, on rows that `rows()` finds: memory that stays where it is, or drawn anew."""
 
     def __init__(self, step: UpdateStep, pattern: Pattern, rows: Rows, generators: Sequence[Generator] = ()) -> None:
-        """Warm up and record; what that touches is put back, so that a captured run is the eager run."""
+        """Warm up and capture; what that touches is put back, so that a captured run is the eager run."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         drawn, drawn_by_others = [generator.get_state() for generator in generators], torch.cuda.get_rng_state()
@@ -378,7 +378,7 @@ class _Graph:
         for generator, state in zip(generators, drawn, strict=True):
             generator.set_state(state)
         torch.cuda.set_rng_state(drawn_by_others)  # which dropout reads
-        self._graph, self._tables = record(lambda: step.steps(*rows(), pattern), generators)
+        self._graph, self._tables = capture(lambda: step.steps(*rows(), pattern), generators)
 
     def run(self) -> tuple[Tensor, ...]:
         """Take the updates and return copies of the metrics."""
@@ -387,7 +387,7 @@ class _Graph:
 
 
 class _GraphOfInputs(_Graph):
-    """K updates on inputs that are copied to where the recording reads them."""
+    """K updates on inputs that are copied to where the graph reads them."""
 
     def __init__(self, step: UpdateStep, batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> None:
         self._batch, self._source = _clone_tree(batch), batch
@@ -408,8 +408,8 @@ class _GraphOfInputs(_Graph):
 def _possible(mode: Mode, compilable: bool, capturable: bool) -> Mode:
     """Return the wanted mode, or the nearest one that these optimisers allow."""
     if is_compiled(mode) and not compilable:
-        mode = "graph" if is_recorded(mode) else "eager"
-    return mode if capturable or not is_recorded(mode) else "eager"
+        mode = "captured" if is_captured(mode) else "eager"
+    return mode if capturable or not is_captured(mode) else "eager"
 
 
 def _mean(parts: Sequence[tuple[float, dict[str, Tensor]]]) -> dict[str, Tensor]:
@@ -425,7 +425,7 @@ def _mean(parts: Sequence[tuple[float, dict[str, Tensor]]]) -> dict[str, Tensor]
 
 
 def _key(batch: Mapping[str, Any], indices: Tensor | None, pattern: Pattern) -> tuple[Any, ...]:
-    """Return what a compiled or recorded call is made for."""
+    """Return what a compiled or captured call is made for."""
     return pattern, *(leaf.shape for leaf in _leaves(batch)), None if indices is None else indices.shape
 
 

@@ -39,7 +39,7 @@ class RobotVector(VectorEnvironment):
     """N robots with one task.
 
     All random numbers come from one stream, whose seed is made of the seeds of all copies: drawing for each robot by itself
-    would need the host. On a GPU nothing in a step asks for a number, so that its parts can be recorded and replayed:
+    would need the host. On a GPU nothing in a step asks for a number, so that its parts can be captured:
 
         action ─→ aim ─→ physics (Warp's graph) ─→ judge: ends, rewards, new episodes ─→ settle (Warp's) ─→ look: observations
     """
@@ -55,7 +55,7 @@ class RobotVector(VectorEnvironment):
         device: torch.device | None = None,
         capture: bool = False,
     ) -> None:
-        """`device` is where the learner is; `capture` records the parts of a step as CUDA graphs if they run there too."""
+        """`device` is where the learner is; `capture` captures the parts of a step as CUDA graphs if they run there too."""
         assert config.robot is not None
         task = self.task = config.robot
         self.num_envs, self.training = num_envs, training
@@ -104,8 +104,8 @@ class RobotVector(VectorEnvironment):
         self._view, self._camera = View(), None
         self._on_host = self.device.type == "cpu"
         self._captures = capture and self.device.type == "cuda"
-        recorded = (lambda part: Captured(part, generators=[self.generator])) if self._captures else (lambda part: part)
-        self._aim_part, self._judge_part, self._look_part = map(recorded, (self._aim, self._judge_and_begin, self._look))
+        captured = (lambda part: Captured(part, generators=[self.generator])) if self._captures else (lambda part: part)
+        self._aim_part, self._judge_part, self._look_part = map(captured, (self._aim, self._judge_and_begin, self._look))
 
     # ---- building --------------------------------------------------------------------------------------------------------
 

@@ -54,16 +54,16 @@ class JsonlSink:
         """Nothing waits here: every write has already gone to the operating system."""
 
     def sync(self) -> dict[str, Any]:
-        """Make everything written survive a power cut, and return the file's length and hash, for `rewind` to go by."""
+        """Make everything written survive a power cut, and return the file's length and hash, for `supersede` to go by."""
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise _named(error, self._path) from error
         return {"metrics_offset": self._size, "metrics_sha256": self._hash.hexdigest()}
 
-    def rewind(self, saved: Mapping[str, object], superseded: Path) -> int:
+    def supersede(self, saved: Mapping[str, object], superseded: Path) -> int:
         """Move the rows past what `sync` said to `superseded` and go on from there; returns how many they were."""
-        moved = rewind(self._path, saved, superseded)
+        moved = supersede(self._path, saved, superseded)
         self._size, self._hash = 0, hashlib.sha256()
         self._end_at_a_line()
         return moved
@@ -108,7 +108,7 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def rewind(path: Path, saved: Mapping[str, object], superseded: Path) -> int:
+def supersede(path: Path, saved: Mapping[str, object], superseded: Path) -> int:
     """Move the rows past those that a checkpoint knows to the end of `superseded` and return how many there were.
 
     `saved` is what `JsonlSink.sync` returned then, or NO_ROWS: a file that has lost or changed rows is an error.
@@ -135,7 +135,7 @@ def rewind(path: Path, saved: Mapping[str, object], superseded: Path) -> int:
     if not moved and not torn:
         return 0
     # The copy is safe on disk before the original is cut. A crash in between leaves the rows in both places, and
-    # the next rewind finds them already copied.
+    # the next supersede finds them already copied.
     own_folder(superseded.parent)
     earlier = _read_if_there(superseded)
     if not earlier.endswith(moved):

@@ -17,7 +17,7 @@ from etude.components.networks.build import build_network
 from etude.components.networks.conv_encoder import is_image
 from etude.components.networks.groups import group_of, reads_group
 from etude.components.networks.memory import has_memory
-from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_recorded
+from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_captured
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
 from etude.config.phases import PhaseSpec, default_hooks, parse_phases, phase_problems
@@ -168,7 +168,7 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
     seed_global_generators(experiment.seed)
     workflow_class = _workflow_class(config)
     phases = _phases(config, workflow_class)
-    captures = is_recorded(execution_mode(config))
+    captures = is_captured(execution_mode(config))
     environment = environment or make_environment(config.environment, training=True, device=device, capture=captures)
     _check_described(config, environment)
     streams = RandomStreams(experiment.seed, device)

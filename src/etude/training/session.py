@@ -34,7 +34,7 @@ from etude.runs.saved_checkpoint import Checkpoint, fitting
 from etude.runs.settings_files import HASH, settings_hash, write_changed_settings
 from etude.telemetry.alerts import Alerts
 from etude.telemetry.console import Console
-from etude.telemetry.jsonl import NO_ROWS, JsonlSink, read_rows, rewind, write_csv
+from etude.telemetry.jsonl import NO_ROWS, JsonlSink, read_rows, supersede, write_csv
 from etude.telemetry.metric_alerts import MetricAlerts
 from etude.telemetry.run_log import tee_to
 from etude.telemetry.sinks import Sink, SinkGroup
@@ -195,7 +195,7 @@ class Training:
         self.orchestrator.streams.branch(number)
         line = {"number": number, "to": found.name, "reason": reason}
         append_lines(self.run.logs / "rollbacks.jsonl", json.dumps(line))
-        sink.rewind(found.metadata, self.run.logs / "superseded.jsonl")
+        sink.supersede(found.metadata, self.run.logs / "superseded.jsonl")
         return f"{reason.partition(';')[0]}; rolled back to checkpoint {found.name}"
 
 
@@ -309,7 +309,7 @@ def reopen(
         notes += _changed_code(run, trusted=trusted, command=command_line)
         # Before its rows move: killed from here on, it is a run to be resumed, whatever it was.
         run.update_status(status="running")
-        moved = rewind(run.metrics_path, NO_ROWS if found is None else found.metadata, run.logs / "superseded.jsonl")
+        moved = supersede(run.metrics_path, NO_ROWS if found is None else found.metadata, run.logs / "superseded.jsonl")
         if moved:
             notes.append(f"{moved} rows logged after that checkpoint were moved to logs/superseded.jsonl")
         past = read_rows(run.metrics_path) if run.metrics_path.exists() else []

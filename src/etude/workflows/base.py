@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.recipes import Recipe, remember
 from etude.compute.accelerate import Mode as ExecutionMode
-from etude.compute.accelerate import is_recorded
+from etude.compute.accelerate import is_captured
 from etude.compute.captured import Captured
 from etude.config.constraints import PositiveInt
 from etude.config.phases import PhaseType
@@ -270,9 +270,9 @@ class Workflow(ABC):
 
         return _remembered(WorkflowPolicy(self), self)
 
-    def recorded(self, explore: Callable[[Observation], ActResult]) -> Callable[[Observation], ActResult] | None:
-        """Return a way to explore that is recorded, where updates are too; None elsewhere. It draws from `action` alone."""
-        if not is_recorded(self.context.mode):
+    def captured(self, explore: Callable[[Observation], ActResult]) -> Callable[[Observation], ActResult] | None:
+        """Return a captured way to explore, where updates are captured too; None elsewhere. It draws from `action` alone."""
+        if not is_captured(self.context.mode):
             return None
         return Captured(explore, generators=[self.context.streams["action"]])
 

@@ -13,7 +13,7 @@ from etude.buffers.base import Buffer
 from etude.buffers.last_paths import LastPaths
 from etude.compute.packed_transfer import PackedTransfer
 from etude.compute.random_streams import RandomStreams, derive_seed
-from etude.environments.snapshots.rewind import ReplayError
+from etude.environments.snapshots.rewind import RewindError
 from etude.environments.vector import RAW_REWARD, ArrayStep, Observation, Step, VectorEnvironment, map_observation
 from etude.workflows.base import ActResult, Explore, State
 from etude.workflows.episodes import EpisodeStatistics
@@ -216,7 +216,7 @@ class Collector:
             return False
         try:
             self.environment.load_state_dict(saved)
-        except ReplayError:
+        except RewindError:
             return False
         return True
 

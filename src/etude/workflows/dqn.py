@@ -144,7 +144,7 @@ class DQN(OffPolicy):
         self.optimizer = build_optimizer(self.settings.optimizer, {"q": (list(self.q.parameters()), rate)})
         self.scheduled("epsilon")  # for the log; acting reads the schedule itself, at every step
         self._share = _OnDevice(1.0, context.device)
-        self._explore = self.recorded(self._exploring)
+        self._explore = self.captured(self._exploring)
         self._total_steps = context.config.training.total_steps
         self._explored = Counter()  # environment steps, to know where on that schedule we are
         self._noise: tuple[Tensor, np.ndarray] | None = None  # where it is drawn to on the host, and the same as an array
@@ -192,7 +192,7 @@ class DQN(OffPolicy):
         return ActResult(allowed(preference, observation).argmax(-1), state)
 
     def _exploring(self, observation: Observation) -> ActResult:
-        """The same as a function of tensors alone, to be recorded: the share of random actions lies on the device."""
+        """The same as a function of tensors alone, to be captured: the share of random actions lies on the device."""
         generator = self.context.streams["action"]
         values = self._policy.values(observation)
         noise = torch.empty((len(values), self._actions + 1), device=generator.device).uniform_(generator=generator)
@@ -255,7 +255,7 @@ class DQN(OffPolicy):
 
 
 class _OnDevice:
-    """A number that a recording reads where it lies; no part of the state, since it is written before it is read."""
+    """A number that a captured function reads where it lies; no part of the state, since it is written before it is read."""
 
     def __init__(self, value: float, device: torch.device) -> None:
         self.tensor, self._written = torch.tensor(value, device=device), value

@@ -20,7 +20,7 @@ from etude.buffers.replay import ReplayBuffer, ReplayConfig, discounts
 from etude.components.critics import space_with_action, with_action
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer
-from etude.compute.accelerate import is_compiled, is_recorded
+from etude.compute.accelerate import is_compiled, is_captured
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -159,8 +159,8 @@ class OffPolicy(Workflow):
             return HookResult()
         self.set_schedules(phase)
         calls, is_inside = list(self._calls(count)), self._gathers_inside(buffer)
-        if is_inside and is_recorded(self._step.mode):
-            self._update_recorded(buffer, calls)
+        if is_inside and is_captured(self._step.mode):
+            self._update_captured(buffer, calls)
         elif is_inside and is_compiled(self._step.mode):
             self._update_compiled(buffer, calls)
         else:
@@ -168,7 +168,7 @@ class OffPolicy(Workflow):
         return HookResult(updates=count)
 
     def _gathers_inside(self, buffer: ReplayBuffer) -> bool:
-        """Whether gathering batches can be recorded or compiled with the updates on them."""
+        """Whether gathering batches can be captured or compiled with the updates on them."""
         return buffer.is_plain and buffer.ring.device.type == self.context.device.type
 
     def _update_sampled(self, buffer: ReplayBuffer, calls: Sequence[int]) -> None:
@@ -202,8 +202,8 @@ class OffPolicy(Workflow):
         for stage, table in reports.items():
             self.metrics.add_rows(table, self._step.keys[stage], group=stage or "update")
 
-    def _update_recorded(self, buffer: ReplayBuffer, calls: Sequence[int]) -> None:
-        """Take gradient steps with all that belongs to them recorded: places, gathering, noise, losses, steps."""
+    def _update_captured(self, buffer: ReplayBuffer, calls: Sequence[int]) -> None:
+        """Take gradient steps with all that belongs to them captured: places, gathering, noise, losses, steps."""
         streams = self.context.streams
         buffer.size_on(self.context.device)
         for steps in calls:

@@ -215,7 +215,7 @@ class PPO(Workflow):
         hyper = {name: self.scheduled(name) for name in ("clip_range", "value_coef", "entropy_coef")}
         roles = {"actor": self.actor, "critic": self.critic}
         self._memory = RolloutMemory(roles, context.num_envs) if any(map(has_memory, roles.values())) else None
-        self._explore = self.recorded(self._explore_anew) if self._memory is None else None
+        self._explore = self.captured(self._explore_anew) if self._memory is None else None
         evaluate = outputs_of_rows if self._memory is None else outputs_of_sequences
         self._step = GradientStep(
             Objective(self.actor, self.critic, self.head, settings, hyper, evaluate, self._mirror),
@@ -236,7 +236,7 @@ class PPO(Workflow):
         return self._policy.initial_state(n)
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Act as the policy does; while collecting, as one recorded launch where updates are recorded too."""
+        """Act as the policy does; while collecting, as one captured launch where updates are captured too."""
         if mode == "explore" and self._explore is not None:
             return self._explore(observation)
         return self._policy.act(observation, state, is_first, mode=mode, generator=generator)

@@ -116,7 +116,7 @@ class SAC(WithCritics):
         self.critic_optimizer = build_optimizer(self.settings.optimizer, {"critic": groups["critic"]})
         learnt = ("actor", "temperature") if self.settings.temperature is None else ("actor",)
         self.actor_optimizer = build_optimizer(self.settings.optimizer, {role: groups[role] for role in learnt})
-        self._explore = self.recorded(self._explored)
+        self._explore = self.captured(self._explored)
         self._begin()
 
     def _explored(self, observation: Observation) -> ActResult:

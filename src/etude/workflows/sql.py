@@ -123,7 +123,7 @@ class SQL(WithCritics):
             build_optimizer(self.settings.optimizer, {role: (getattr(self, role).parameters(), rate)})
             for role in ("sampler", "critic")
         )
-        self._explore = self.recorded(self._explored)
+        self._explore = self.captured(self._explored)
         self._begin()
 
     def _explored(self, observation: Observation) -> ActResult:

@@ -101,7 +101,7 @@ class TD3(WithCritics):
             build_optimizer(self.settings.optimizer, {role: groups[role]}) for role in ("actor", "critic")
         )
         self.scheduled("exploration_noise")
-        self._explore = self.recorded(self._explored)
+        self._explore = self.captured(self._explored)
         self._begin()
 
     def update_step(self) -> UpdateStep:

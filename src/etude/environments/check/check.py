@@ -25,7 +25,7 @@ from etude.environments.failures import place_of
 from etude.environments.families import family_of
 from etude.environments.make import import_module_of, make_copy, make_environment
 from etude.environments.snapshots import snapshot
-from etude.environments.snapshots.rewind import is_replayable
+from etude.environments.snapshots.rewind import is_rewindable
 from etude.environments.vector import VectorEnvironment
 from etude.errors import EtudeError, UserError
 
@@ -207,13 +207,13 @@ class Checker(Report):
         try:
             state = snapshot.capture(env)
         except snapshot.NotPlainError as problem:
-            if is_replayable(env):
-                self._fine("resume", "replay: rebuilt from the actions of its episode")
+            if is_rewindable(env):
+                self._fine("resume", "rewind: rebuilt from the actions of its episode")
                 return
             self._notice(
                 "resume",
                 f"restart: its state can't be known, because {problem}; a resumed run begins new episodes",
-                "keep plain data in attributes; or give it state_dict() and load_state_dict(); or replayable = True on it",
+                "keep plain data in attributes; or give it state_dict() and load_state_dict(); or rewindable = True on it",
             )
             return
         other = self._called("builds", self._make)

@@ -1,7 +1,7 @@
 """Rebuilds an environment whose state can't be captured: from its last reset and the actions since.
 
 That needs an environment that does the same again when its random generators and the actions are the same. Gymnasium's
-own Box2D classes do. Any other says so itself, with a class attribute `replayable = True`: after a reset, nothing of earlier
+own Box2D classes do. Any other says so itself, with a class attribute `rewindable = True`: after a reset, nothing of earlier
 episodes is left, and all randomness comes from `self.np_random` and its spaces. Its wrappers must be plain data, which is
 captured as it was before the reset, and one of them must be a TimeLimit: without an end the list of actions has none.
 """
@@ -22,14 +22,14 @@ _BOX2D = "gymnasium.envs.box2d."
 _REUSE_THEIR_WORLD = (f"{_BOX2D}bipedal_walker", f"{_BOX2D}car_racing")
 
 
-class ReplayError(EtudeError):
+class RewindError(EtudeError):
     """The same actions from the same start led elsewhere: another version or another processor, most likely."""
 
 
-def is_replayable(env: gymnasium.Env[Any, Any]) -> bool:
+def is_rewindable(env: gymnasium.Env[Any, Any]) -> bool:
     """Whether `env` may be rebuilt from actions."""
     *wrappers, base = snapshot.layers(env)
-    known = type(base).__module__.startswith(_BOX2D) or getattr(type(base), "replayable", False) is True
+    known = type(base).__module__.startswith(_BOX2D) or any(getattr(type(base), name, False) is True for name in ("rewindable", "replayable"))
     if not known or not any(isinstance(wrapper, TimeLimit) for wrapper in wrappers):
         return False
     try:
@@ -83,7 +83,7 @@ class EpisodeLog:
         return {**self._beginning, "actions": actions, "fingerprint": self._fingerprint()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Live through the episode again; raises ReplayError if it went another way."""
+        """Live through the episode again; raises RewindError if it went another way."""
         snapshot.restore_layers(self._wrappers, state["wrappers"])
         snapshot.restore_generators(self._base, state["generators"])
         self._beginning = {key: state[key] for key in ("seed", "wrappers", "generators")}
@@ -94,9 +94,9 @@ class EpisodeLog:
             given = int(action) if isinstance(self._env.action_space, gymnasium.spaces.Discrete) else np.array(action)
             self._observation, _, terminated, truncated, _ = self._env.step(given)
             if terminated or truncated:
-                raise ReplayError(f"the replayed episode ended after {count} of {len(self._actions)} steps")
+                raise RewindError(f"the episode lived again ended after {count} of {len(self._actions)} steps")
         if self._fingerprint() != state["fingerprint"]:
-            raise ReplayError(f"{len(self._actions)} replayed steps did not lead to where the saved environment was")
+            raise RewindError(f"{len(self._actions)} steps taken again did not lead to where the saved environment was")
 
     def _fingerprint(self) -> str:
         """A digest of the last observation and of the generator: who drew more or less is somewhere else."""

@@ -123,7 +123,7 @@ class WorkerVector(VectorEnvironment):
         (kind, copies), *_ = state.items()
         if len(copies) != self.num_envs:
             raise ValueError(f"a state of {len(copies)} copies for {self.num_envs}")
-        # One copy of each worker at a time: a long replay is no hang.
+        # One copy of each worker at a time: a long rewinding is no hang.
         for place in range(max(len(worker.copies) for worker in self._crew.workers)):
             busy = [worker for worker in self._crew.workers if place < len(worker.copies)]
             requests = [("load_copy", place, kind, copies[worker.copies[place]]) for worker in busy]
@@ -135,7 +135,7 @@ class WorkerVector(VectorEnvironment):
         return self._buffers[self._turn]
 
     def _note_kinds(self, kinds: Sequence[str]) -> None:
-        self.snapshot = "restart" if "restart" in kinds else "replay" if "replay" in kinds else "exact"
+        self.snapshot = "restart" if "restart" in kinds else "rewind" if "rewind" in kinds else "exact"
 
     def _ask(self, requests: Sequence[tuple[Any, ...]], workers: Sequence[_Worker] | None = None) -> list[Any]:
         asked = (workers or self._crew.workers)[: len(requests)]

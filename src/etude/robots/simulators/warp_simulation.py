@@ -1,4 +1,4 @@
-"""Robots on a GPU: MuJoCo Warp, stepped by one recorded graph, with the task's tensors as views of the simulator's memory.
+"""Robots on a GPU: MuJoCo Warp, stepped by one captured graph, with the task's tensors as views of the simulator's memory.
 
 Its sums are in no fixed order, so two runs differ in last bits and drift apart; its state, saved and loaded, is the same bit
 for bit. On the CPU it runs too, slowly: that is for tests.
@@ -96,7 +96,7 @@ class WarpSimulation(Simulation):
         options.disableflags = plain
 
     def _run(self, key: Any, work: Any) -> None:
-        """Do work of Warp on the stream that torch is using; on a GPU it is recorded the first time and replayed after."""
+        """Do work of Warp on the stream that torch is using; on a GPU it is captured the first time and launched after."""
         if not self._place_of_warp.is_cuda:
             with wp.ScopedDevice(self._place_of_warp):
                 work()
@@ -106,7 +106,7 @@ class WarpSimulation(Simulation):
             with wp.ScopedStream(stream):
                 self._warm_up(work)
             torch.cuda.synchronize(self.device)
-            # On a stream of Warp's own: torch's default one can't be recorded.
+            # On a stream of Warp's own: torch's default one can't be captured.
             with wp.ScopedDevice(self._place_of_warp), wp.ScopedCapture() as capture:
                 work()
             self._graphs[key] = capture.graph
@@ -152,7 +152,7 @@ class WarpSimulation(Simulation):
         """Return a model field with a value of its own for each robot, (N, ...): the simulator's memory."""
         if name not in self._own_fields:
             if self._graphs:
-                raise RuntimeError(f"model field {name} was asked for after steps were recorded")
+                raise RuntimeError(f"model field {name} was asked for after steps were captured")
             shared = getattr(self.model, name)
             values = wp.to_torch(shared)
             own = values.expand(self.count, *values.shape[1:]).contiguous()

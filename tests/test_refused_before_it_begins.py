@@ -93,8 +93,8 @@ def test_ppo_is_refused(word: str, said: str, tmp_path: Path) -> None:
         ("buffers.replay.device=foo", "buffers.replay.device=foo: must be auto, cpu, cuda, cuda:N or mps"),
         ("buffers.replay.device=meta", "buffers.replay.device=meta: must be auto, cpu"),
         (
-            "buffers.replay.leave_out=[final_observation]",
-            "buffers.replay.leave_out: 'final_observation' is what sac learns from",
+            "buffers.replay.leave_out=[next_observation]",
+            "buffers.replay.leave_out: 'next_observation' is what sac learns from",
         ),
         ("buffers.replay.leave_out=[truncatd]", "there is no column 'truncatd'; did you mean 'truncated'?"),
         ("buffers.replay.leave_out=[nothing]", "there is no column 'nothing' (known: observation, is_first, action, reward"),

@@ -65,7 +65,7 @@ def _transitions(generator: Generator, count: int, gamma: float) -> dict[str, Te
     terminated = torch.rand(count, BATCH, generator=generator) < 0.2
     return {
         "observation": normal(OBSERVATION),
-        "final_observation": normal(OBSERVATION),
+        "next_observation": normal(OBSERVATION),
         "sample": normal(ACTION).tanh(),
         "action": torch.randint(CHOICES, (count, BATCH), generator=generator),
         "reward": normal(),

@@ -78,7 +78,7 @@ class LinearQ(Workflow):
 
     def _error(self, batch: Any) -> Tensor:
         with torch.no_grad():
-            wanted = batch["reward"] + batch["discount"] * self.target(batch["final_observation"]).amax(-1)
+            wanted = batch["reward"] + batch["discount"] * self.target(batch["next_observation"]).amax(-1)
         return wanted - self.q(batch["observation"]).gather(1, batch["action"][:, None])[:, 0]
 
     def learn(self, batch: Any) -> Metrics:

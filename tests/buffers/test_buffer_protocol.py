@@ -44,7 +44,7 @@ def row(t: int) -> dict[str, Any]:
         "reward": mark.float(),
         "terminated": mark % 2 == 0,
         "truncated": torch.zeros(N, dtype=torch.bool),
-        "final_observation": {"vector": mark[:, None].float() + 100, "picture": mark.to(torch.uint8)[:, None, None] + 1},
+        "next_observation": {"vector": mark[:, None].float() + 100, "picture": mark.to(torch.uint8)[:, None, None] + 1},
     }
 
 

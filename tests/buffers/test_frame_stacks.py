@@ -37,7 +37,7 @@ def _rows(steps: int, *, start: str = "repeat", shape: tuple[int, ...] = (3, 5),
         rows.append(
             {
                 "observation": torch.stack(stacks).flatten(1, 2),
-                "final_observation": torch.stack(led_to).flatten(1, 2),
+                "next_observation": torch.stack(led_to).flatten(1, 2),
                 "reward": torch.arange(N) + 10.0 * t,
                 "is_first": torch.tensor(is_first),
                 "terminated": torch.tensor([end and (t + e) % 2 == 0 for e, end in enumerate(ends)]),
@@ -114,7 +114,7 @@ def test_the_stack_wrapper_is_understood() -> None:
     observation, is_first = environment.reset([1, 2])[0], torch.ones(N, dtype=torch.bool)
     for t in range(3 * ROWS):
         step = environment.step(torch.full((N,), t % 3 // 2))
-        row = {"observation": observation, "final_observation": step.final_observation, "is_first": is_first}
+        row = {"observation": observation, "next_observation": step.final_observation, "is_first": is_first}
         for buffer in (single, stacked):
             buffer.add({**row, "reward": step.reward, "terminated": step.terminated, "truncated": step.truncated})
         observation, is_first = step.observation, step.terminated | step.truncated

@@ -40,7 +40,7 @@ def row(t: int, num_envs: int, ended: list[bool], is_first: list[bool]) -> dict[
         "reward": torch.full((num_envs,), 7.0),
         "terminated": torch.tensor(ended),
         "truncated": torch.zeros(num_envs, dtype=torch.bool),
-        "final_observation": {"observation": mark + 1, "achieved_goal": mark, "desired_goal": asked},
+        "next_observation": {"observation": mark + 1, "achieved_goal": mark, "desired_goal": asked},
     }
 
 
@@ -128,8 +128,8 @@ def test_four_of_five_have_another_goal_and_the_reward_that_goes_with_it() -> No
     batch = filled().sample(20_000, Generator().manual_seed(0))
     other = batch["is_relabelled"]
     assert other.float().mean() == pytest.approx(0.8, abs=0.01)
-    goal, reached = batch["observation"]["desired_goal"], batch["final_observation"]["achieved_goal"]
-    assert torch.equal(goal, batch["final_observation"]["desired_goal"])
+    goal, reached = batch["observation"]["desired_goal"], batch["next_observation"]["achieved_goal"]
+    assert torch.equal(goal, batch["next_observation"]["desired_goal"])
     assert torch.equal(batch["reward"][other], distance_reward(reached, goal)[other])
     assert (batch["reward"][~other] == 7.0).all()
     assert (goal[~other] == -1).all()
@@ -149,7 +149,7 @@ def test_reaching_the_goal_ends_the_episode_where_the_task_says_so() -> None:
 
     batch = filled(ends_on_success=True, compute_terminated=reached).sample(5000, Generator().manual_seed(0))
     other = batch["is_relabelled"]
-    success = reached(batch["final_observation"]["achieved_goal"], batch["observation"]["desired_goal"])
+    success = reached(batch["next_observation"]["achieved_goal"], batch["observation"]["desired_goal"])
     assert torch.equal(batch["terminated"][other], success[other])
     assert torch.equal(batch["terminated"][~other], batch["action"][~other] // 1000 % 10 == 9)
     assert torch.equal(batch["discount"] == 0, batch["terminated"])
@@ -259,7 +259,7 @@ def test_it_trains_from_the_config(tmp_path: Path) -> None:
     collector.start(orchestrator.workflow.initial_state)
     collector.collect(orchestrator.workflow.act, buffer, 20)
     batch = buffer.sample(300, Generator().manual_seed(0))
-    success = (batch["observation"]["desired_goal"] - batch["final_observation"]["achieved_goal"]).abs()[:, 0] < 0.5
+    success = (batch["observation"]["desired_goal"] - batch["next_observation"]["achieved_goal"]).abs()[:, 0] < 0.5
     assert torch.equal(batch["reward"] == 0, success)
     assert success.float().mean() > 0.15
     orchestrator.close()

@@ -27,7 +27,7 @@ def written(lengths: list[list[int]], paths: LastPaths, *, arrays: bool = False,
             "reward": torch.tensor([1.0 for _ in here]),
             "terminated": torch.tensor([ends and e % 2 == 0 for e, _, ends in here]),
             "truncated": torch.tensor([ends and e % 2 == 1 for e, _, ends in here]),
-            "final_observation": seen + torch.tensor([0.0, 0.0, 1.0]),
+            "next_observation": seen + torch.tensor([0.0, 0.0, 1.0]),
         }
         paths.add({name: value.numpy() for name, value in row.items()} if arrays else row)
 

@@ -39,7 +39,7 @@ def test_the_newest_transitions_are_held_and_the_oldest_overwritten(steps: int) 
     assert set(batch["action"].tolist()) == expected
     assert buffer.size == len(expected)
     assert torch.equal(batch["observation"]["vector"][:, 0], batch["action"].double())
-    assert torch.equal(batch["final_observation"]["vector"][:, 0], batch["action"] + 0.5)
+    assert torch.equal(batch["next_observation"]["vector"][:, 0], batch["action"] + 0.5)
 
 
 def test_types_and_shapes_are_kept() -> None:

@@ -108,7 +108,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
                 "action": int(batch["action"][k]),
                 "reward": float(batch["reward"][k]),
                 "discount": float(batch["discount"][k]),
-                "final": float(batch["final_observation"]["vector"][k, 0]),
+                "final": float(batch["next_observation"]["vector"][k, 0]),
                 "terminated": bool(batch["terminated"][k]),
                 "truncated": bool(batch["truncated"][k]),
             }

@@ -30,7 +30,7 @@ def transition(
         "reward": mark.float(),
         "terminated": flags(terminated),
         "truncated": flags(truncated),
-        "final_observation": {"vector": mark[:, None].double().expand(num_envs, 2) + 0.5, "picture": _picture(mark + 1)},
+        "next_observation": {"vector": mark[:, None].double().expand(num_envs, 2) + 0.5, "picture": _picture(mark + 1)},
     }
 
 

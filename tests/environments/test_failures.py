@@ -229,9 +229,9 @@ def test_an_infinite_reward_in_an_evaluation_is_named(frail: Any, tmp_path: Path
 
 def test_what_follows_from_an_action_that_is_not_a_number_is_not_the_environments() -> None:
     nan = math.nan
-    columns = {name: torch.zeros(4, 2) for name in ("observation", "action", "reward", "final_observation")}
+    columns = {name: torch.zeros(4, 2) for name in ("observation", "action", "reward", "next_observation")}
     assert given_non_finite(columns) is None
-    columns["action"][2, 1] = columns["reward"][2, 1] = columns["final_observation"][2, 1] = columns["observation"][3, 1] = nan
+    columns["action"][2, 1] = columns["reward"][2, 1] = columns["next_observation"][2, 1] = columns["observation"][3, 1] = nan
     assert given_non_finite(columns) is None
     columns["reward"][1, 0] = math.inf
     assert given_non_finite(columns) == "a reward of inf to copy 0"

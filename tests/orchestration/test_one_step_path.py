@@ -162,7 +162,7 @@ def test_playing_takes_the_training_collectors_path(learnt: Learnt) -> None:
     moments = [player.step() for _ in range(STEPS)]
     player.close()
     assert sum(moment.ended for moment in moments) >= 2
-    for ours, theirs in (("final_observation", "next_observation"), *((name, name) for name in SAME)):
+    for ours, theirs in (("next_observation", "next_observation"), *((name, name) for name in SAME)):
         assert_same(rows[ours], [getattr(moment, theirs) for moment in moments], ours)
     for name in moments[0].extras:  # which show a difference that a choice between two actions hides
         assert_same(rows[name], [moment.extras[name] for moment in moments], name)

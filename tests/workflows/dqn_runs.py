@@ -83,7 +83,7 @@ def masked_rows(count: int = 16) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(5)
     return {
         "observation": masked_observation(count, 1),
-        "final_observation": masked_observation(count, 2),
+        "next_observation": masked_observation(count, 2),
         "action": torch.randint(ACTIONS, (count,), generator=generator),
         "reward": torch.randn(count, generator=generator),
         "discount": 0.9 * (torch.rand(count, generator=generator) < 0.7),

@@ -65,7 +65,7 @@ def test_by_default_each_step_looks_to_the_end_of_its_rollout() -> None:
     workflow.collect(PHASE, 6)
     columns = {key: value.clone() for key, value in run.buffers["rollout"].columns.items()}
     workflow.update(PHASE, 1)
-    next_values = workflow.values(columns["final_observation"].flatten(0, 1)).view(6, 4)
+    next_values = workflow.values(columns["next_observation"].flatten(0, 1)).view(6, 4)
     ended = columns["terminated"] | columns["truncated"]
     returns = discounted_returns(columns["reward"], next_values, columns["terminated"], ended, 0.9)
     torch.testing.assert_close(noted.batch["returns"].view(4, 6).T, returns, rtol=1e-5, atol=1e-5)

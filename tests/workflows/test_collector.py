@@ -45,7 +45,7 @@ def test_rows_hold_what_was_seen_done_and_led_to() -> None:
     run = start(ppo_config(rollout_steps=10, batch_size=20), walk(2))
     run.workflow.collect(PHASE, 10)
     columns = run.buffers["rollout"].columns
-    age, final_age = columns["observation"][:, 0, 0].tolist(), columns["final_observation"][:, 0, 0].tolist()
+    age, final_age = columns["observation"][:, 0, 0].tolist(), columns["next_observation"][:, 0, 0].tolist()
     assert age == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
     assert final_age == [1, 2, 3, 1, 2, 3, 1, 2, 3, 1]
     assert columns["is_first"][:, 0].tolist() == [a == 0 for a in age]
@@ -109,5 +109,5 @@ def test_an_observation_crosses_to_another_device_once_and_where_an_episode_ende
     run.workflow.collect(PHASE, 10)
     ends = 3  # episodes have three steps
     assert crossed.count(2) == 1 + 10 + ends
-    final_age = run.buffers["rollout"].columns["final_observation"][:, 0, 0].tolist()
+    final_age = run.buffers["rollout"].columns["next_observation"][:, 0, 0].tolist()
     assert final_age == [1, 2, 3, 1, 2, 3, 1, 2, 3, 1]

@@ -40,7 +40,7 @@ SHORT = {
 MUST_NOT_SKIP = {
     "ppo": {*CHECKS} - {"hidden_state"},
     "a2c": {*CHECKS} - {"hidden_state"},
-    "reinforce": {*CHECKS} - {"hidden_state", "time_limit", "termination", "final_observation"},
+    "reinforce": {*CHECKS} - {"hidden_state", "time_limit", "termination", "next_observation"},
     "q_learning": {*CHECKS} - {"hidden_state", "action_mask"},
     **dict.fromkeys(("dqn", "sac"), {*CHECKS} - {"hidden_state"}),
     **dict.fromkeys(("td3", "tqc", "sql"), {*CHECKS} - {"hidden_state", "action_mask"}),
@@ -66,7 +66,7 @@ def pairs() -> list[Any]:
     for name in algorithms.builtin_names():
         replays = any(field.name == "learning_starts" for field in fields(algorithms.resolve(name).Config))
         for check in CHECKS:
-            is_slow = replays and check in ("time_limit", "termination", "final_observation", "action_now", "action_later")
+            is_slow = replays and check in ("time_limit", "termination", "next_observation", "action_now", "action_later")
             found.append(pytest.param(name, check, marks=[pytest.mark.slow] if is_slow else []))
     return found
 
@@ -80,7 +80,7 @@ def test_the_algorithm_passes(algorithm: str, check: str) -> None:
         pytest.skip(report[check].detail)
 
 
-@pytest.mark.parametrize("check", ["time_limit", "termination", "final_observation"])
+@pytest.mark.parametrize("check", ["time_limit", "termination", "next_observation"])
 @pytest.mark.parametrize("algorithm", ["sac", "td3", "tqc", "sql"])
 def test_values_of_critics_are_asked_for(algorithm: str, check: str) -> None:
     # Defect 31: skipped, for want of a method. So short that they may fail; whether they pass is a slow test's business.
@@ -119,7 +119,7 @@ class NextEpisodesObservation(A2C):
     def update(self, phase: Phase, count: int) -> HookResult:
         columns = self.buffer(phase).columns
         if columns:
-            columns["final_observation"][:-1] = columns["observation"][1:]
+            columns["next_observation"][:-1] = columns["observation"][1:]
         return super().update(phase, count)
 
 
@@ -234,8 +234,8 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     [
         (LimitsAreEnds, "time_limit", "they should be 10"),
         (EndsAreLimits, "termination", "they should be 4.1, 3.44"),
-        (LimitsAreEnds, "final_observation", "they should be 4.5, 5"),
-        (NextEpisodesObservation, "final_observation", "they should be 4.5, 5"),
+        (LimitsAreEnds, "next_observation", "they should be 4.5, 5"),
+        (NextEpisodesObservation, "next_observation", "they should be 4.5, 5"),
         (RewardsOneLate, "action_now", "of what can be earned"),
         (CountsCalls, "chunk_law", "state.workflow.calls; count units, not calls"),
         (Forgets, "resume", "is all state saved"),

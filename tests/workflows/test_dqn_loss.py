@@ -23,8 +23,8 @@ from tests.workflows.dqn_runs import (
 
 def best(workflow: DQN, rows: dict[str, Any], judge: torch.nn.Module) -> list[int]:
     """The best allowed next action of each row, in a loop."""
-    values = workflow.q.values(judge(rows["final_observation"]))
-    masks = rows["final_observation"]["action_mask"]
+    values = workflow.q.values(judge(rows["next_observation"]))
+    masks = rows["next_observation"]["action_mask"]
     return [max((v, a) for a, v in enumerate(row) if m[a])[1] for row, m in zip(values.tolist(), masks.tolist(), strict=True)]
 
 
@@ -41,7 +41,7 @@ def test_targets_are_by_the_book(double: bool, dueling: bool) -> None:
     rows, each = masked_rows(), torch.arange(16)
     by_q, by_target = (best(workflow, rows, judge) for judge in (workflow.q, workflow.target_q))
     assert by_q != by_target  # or the test could not tell them apart
-    following = workflow.target_q(rows["final_observation"])[each, by_q if double else by_target, 0]
+    following = workflow.target_q(rows["next_observation"])[each, by_q if double else by_target, 0]
     value = workflow.q(rows["observation"])[each, rows["action"], 0]
     error = 3 * rows["reward"] + rows["discount"] * following - value
     loss, metrics = objective_of(workflow)(rows)
@@ -57,7 +57,7 @@ def test_distributions_are_those_of_the_actions(kind: str) -> None:
     workflow = learner(*DISTRIBUTIONS[kind])
     stir(workflow)
     rows, each = masked_rows(), torch.arange(16)
-    following = workflow.target_q(rows["final_observation"])[each, best(workflow, rows, workflow.q)]
+    following = workflow.target_q(rows["next_observation"])[each, best(workflow, rows, workflow.q)]
     taken = workflow.q(rows["observation"])[each, rows["action"]]
     losses, errors = workflow.q.distribution.errors(taken, following, rows["reward"], rows["discount"])
     loss, metrics = objective_of(workflow)(rows)
@@ -81,7 +81,7 @@ def test_importance_weights_multiply_each_rows_loss(kind: str) -> None:
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
 def test_an_end_where_nothing_is_allowed_is_no_trouble(kind: str) -> None:
     workflow, rows = learner(*DISTRIBUTIONS[kind]), masked_rows()
-    rows["final_observation"]["action_mask"].zero_()
+    rows["next_observation"]["action_mask"].zero_()
     rows["discount"] = torch.zeros(16)
     loss, _ = objective_of(workflow)(rows)
     loss.backward()
@@ -98,7 +98,7 @@ def test_a_time_limit_is_bootstrapped_and_an_end_is_not() -> None:
     stir(workflow)
     batch = buffer.sample(400, orchestrator.streams["buffer"])
     with torch.no_grad():
-        following = workflow.target_q(batch["final_observation"]).squeeze(-1).amax(-1)
+        following = workflow.target_q(batch["next_observation"]).squeeze(-1).amax(-1)
         value = workflow.q(batch["observation"]).squeeze(-1).gather(1, batch["action"][:, None])[:, 0]
         errors = objective_of(workflow)(batch)[1][PER_ROW]
     cut, ended = batch["truncated"] & ~batch["terminated"], batch["terminated"]
@@ -116,7 +116,7 @@ def test_several_rewards_are_summed_before_the_target_counts() -> None:
     stir(workflow)
     batch = buffer.sample(400, orchestrator.streams["buffer"])
     with torch.no_grad():
-        following = workflow.target_q(batch["final_observation"]).squeeze(-1).amax(-1)
+        following = workflow.target_q(batch["next_observation"]).squeeze(-1).amax(-1)
         value = workflow.q(batch["observation"]).squeeze(-1).gather(1, batch["action"][:, None])[:, 0]
         errors = objective_of(workflow)(batch)[1][PER_ROW]
     whole = (batch["discount"] - 0.99**3).abs() < 1e-6

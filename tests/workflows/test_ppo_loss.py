@@ -127,7 +127,7 @@ def test_values_and_advantages_are_computed_from_the_rollout() -> None:
         for t in reversed(range(16)):
             with torch.no_grad():
                 value = float(workflow.critic(columns["observation"][t, n][None]))
-                after = float(workflow.critic(columns["final_observation"][t, n][None]))
+                after = float(workflow.critic(columns["next_observation"][t, n][None]))
             delta = 1.0 + 0.9 * after - value
             following = delta + 0.9 * 0.8 * following * (not columns["truncated"][t, n])
             row = n * 16 + t  # each environment's steps together

@@ -35,7 +35,7 @@ def table_of(*words: str, states: Any = None, actions: Any = None) -> QLearning:
 
 def transition(here: int, action: int, reward: float, there: int, *, terminated: bool = False, truncated: bool = False) -> Any:
     values = {
-        "observation": here, "action": action, "reward": reward, "final_observation": there,
+        "observation": here, "action": action, "reward": reward, "next_observation": there,
         "terminated": terminated, "truncated": truncated,
     }  # fmt: skip
     return {key: torch.tensor([[value]]) for key, value in values.items()}

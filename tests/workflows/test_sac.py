@@ -50,11 +50,11 @@ def test_targets_are_by_the_book() -> None:
     w, batch = orchestrator.workflow, rows(orchestrator)
     objective = w._step.stages[0].objective  # type: ignore[attr-defined]
     with torch.no_grad():
-        mean, log_std = w.actor(batch["final_observation"]).chunk(2, -1)  # type: ignore[attr-defined]
+        mean, log_std = w.actor(batch["next_observation"]).chunk(2, -1)  # type: ignore[attr-defined]
         before = mean + log_std.clamp(-20, 2).exp() * batch["next_noise"]
         density = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp()).log_prob(before).sum(-1)
         log_prob = density - torch.log(1 - before.tanh().square() + 1e-9).sum(-1)
-        q = w.target_critic(with_action(batch["final_observation"], before.tanh())).squeeze(-1)  # type: ignore[attr-defined]
+        q = w.target_critic(with_action(batch["next_observation"], before.tanh())).squeeze(-1)  # type: ignore[attr-defined]
         y = 3 * batch["reward"] + 0.99 * (~batch["terminated"]) * (q.amin(0) - w.temperature() * log_prob)  # type: ignore[attr-defined]
         values = w.critic(with_action(batch["observation"], batch["sample"])).squeeze(-1)  # type: ignore[attr-defined]
         expected = 0.5 * sum(((value - y) ** 2).mean() for value in values)

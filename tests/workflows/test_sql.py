@@ -46,7 +46,7 @@ def test_targets_are_by_the_book() -> None:
     with torch.no_grad():
         y = []
         for row in range(16):
-            here = batch["final_observation"][row : row + 1].expand(6, -1)
+            here = batch["next_observation"][row : row + 1].expand(6, -1)
             q = w.target_critic(with_action(here, batch["particles"])).squeeze(-1).amin(0)
             value = torch.logsumexp(q, 0) - math.log(6) + math.log(2)
             y.append(3 * batch["reward"][row] + 0.99 * (~batch["terminated"][row]) * value)

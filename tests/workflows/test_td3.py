@@ -47,8 +47,8 @@ def test_targets_are_by_the_book(words: tuple[str, ...]) -> None:
     with torch.no_grad():
         noise = torch.clamp(s.target_noise * batch["next_noise"], -s.target_noise_clip, s.target_noise_clip)
         assert not s.target_noise or (noise.abs() == 0.1).any()
-        action = torch.clamp(torch.tanh(w.target_actor(batch["final_observation"])) + noise, -1, 1)
-        q = w.target_critic(with_action(batch["final_observation"], action)).squeeze(-1)
+        action = torch.clamp(torch.tanh(w.target_actor(batch["next_observation"])) + noise, -1, 1)
+        q = w.target_critic(with_action(batch["next_observation"], action)).squeeze(-1)
         y = 3 * batch["reward"] + 0.98 * (~batch["terminated"]) * q.min(0).values
         values = w.critic(with_action(batch["observation"], batch["sample"])).squeeze(-1)
         expected = sum(((value - y) ** 2).mean() for value in values)

@@ -67,8 +67,8 @@ def test_the_loss_is_least_at_the_quantiles() -> None:
 def test_targets_are_by_the_book(critics: int, dropped: int) -> None:
     w, batch = filled("algorithm.reward_scale=3", f"algorithm.critics={critics}", f"algorithm.drop_quantiles={dropped}")
     with torch.no_grad():
-        action, log_prob = w.head(w.actor(batch["final_observation"])).draw(batch["next_noise"])
-        pooled = w.target_critic(with_action(batch["final_observation"], action))
+        action, log_prob = w.head(w.actor(batch["next_observation"])).draw(batch["next_noise"])
+        pooled = w.target_critic(with_action(batch["next_observation"], action))
         values = w.critic(with_action(batch["observation"], batch["sample"]))
         alpha = w.temperature().item()
     losses = []

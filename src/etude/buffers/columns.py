@@ -8,8 +8,23 @@ from typing import Any
 from torch import Tensor
 
 Columns = Mapping[str, Any]
-STEP_COLUMNS = ("observation", "is_first", "action", "reward", "terminated", "truncated", "final_observation")
+STEP_COLUMNS = ("observation", "is_first", "action", "reward", "terminated", "truncated", "next_observation")
 """What collecting writes of each step; an algorithm may add columns of its own."""
+
+
+_RENAMED = {"final_observation": "next_observation"}
+"""Columns of checkpoints, and of settings, that were called otherwise before."""
+
+
+def todays_name(name: str) -> str:
+    """Return what a column, or a part of one, is called now: `next_observation.camera`."""
+    column, dot, part = name.partition(".")
+    return f"{_RENAMED.get(column, column)}{dot}{part}"
+
+
+def todays_names(columns: Columns) -> dict[str, Any]:
+    """Return columns of a checkpoint by the names that they have now."""
+    return {todays_name(name): value for name, value in columns.items()}
 
 
 def leaves(columns: Columns) -> Iterator[Tensor]:

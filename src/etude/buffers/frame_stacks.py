@@ -20,7 +20,7 @@ from etude.errors import UserError
 
 AGE = "frame_age"
 """The column that says how many rows of its episode came before a transition, up to as many as a stack reaches back."""
-STACKED = ("observation", "final_observation")
+STACKED = ("observation", "next_observation")
 
 
 class FrameStacks:
@@ -42,7 +42,7 @@ class FrameStacks:
         """Put stacks in the place of the frames of transitions at `index` (n,)."""
         for key in STACKED:
             if key in batch:
-                batch[key] = self._stacks(batch[key], index, 1 if key == "final_observation" else 0)
+                batch[key] = self._stacks(batch[key], index, 1 if key == "next_observation" else 0)
         return batch
 
     def whole(self, index: Tensor) -> Tensor:

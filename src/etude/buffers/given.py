@@ -11,7 +11,7 @@ from torch import Tensor
 
 from etude.buffers.columns import named_leaves
 
-_GIVEN = ("observation", "reward", "final_observation")
+_GIVEN = ("observation", "reward", "next_observation")
 
 
 def given_non_finite(columns: Mapping[str, Any], oldest: int = 0) -> str | None:

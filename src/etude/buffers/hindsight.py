@@ -54,7 +54,7 @@ class HindsightBuffer(ReplayBuffer):
         super().__init__(capacity, num_envs, **options)
         if self.n_step > 1:
             raise UserError(f"buffers.{self.name}.n_step={self.n_step}: hindsight changes goals between steps; only 1 will do")
-        for column in ("observation", "final_observation", "is_first", "truncated"):
+        for column in ("observation", "next_observation", "is_first", "truncated"):
             if column in self.leave_out:
                 raise UserError(f"buffers.{self.name}.leave_out: '{column}' is needed for hindsight")
         self.strategy, self.ratio, self.ends_on_success = strategy, ratio, ends_on_success
@@ -130,7 +130,7 @@ class HindsightBuffer(ReplayBuffer):
         shape, index = batch["index"].shape, batch["index"].reshape(-1)
         relabel, share = (random[name].to(device).reshape(-1) for name in ("relabel", "goal"))
         is_other = relabel < self.ratio / (self.ratio + 1)
-        reached = ring.flat["final_observation"]["achieved_goal"]
+        reached = ring.flat["next_observation"]["achieved_goal"]
         own, other = ring.flat["observation"]["desired_goal"][index], reached[self._goal_at(index, share)]
         goal = torch.where(_like(is_other, other), other.to(own.dtype), own)
         achieved = reached[index]
@@ -145,7 +145,7 @@ class HindsightBuffer(ReplayBuffer):
             "terminated": ended.view(shape),
             "discount": ended.logical_not().to(stored.dtype).mul_(self.gamma).view(shape),
         }
-        for name in ("observation", "final_observation"):
+        for name in ("observation", "next_observation"):
             if name in batch:
                 changed[name] = {**batch[name], "desired_goal": goal.view(*shape, *goal.shape[1:])}
         kept = {key: value for key, value in changed.items() if key in batch}

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from etude.buffers.base import allocate, bytes_of_step, in_bytes
-from etude.buffers.columns import copy_columns, leaves, leaves_like, map_columns
+from etude.buffers.columns import copy_columns, leaves, leaves_like, map_columns, todays_names
 from etude.errors import ConfigError
 
 MOST_BYTES = 2**28
 """What all of it may take, in memory and in every checkpoint."""
-COLUMNS = ("observation", "is_first", "action", "reward", "terminated", "truncated", "final_observation")
+COLUMNS = ("observation", "is_first", "action", "reward", "terminated", "truncated", "next_observation")
 
 
 class LastPaths:
@@ -72,7 +72,7 @@ class LastPaths:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Hold the steps that were saved, as far as they are those of the same copies."""
-        rows, self._columns, self._written = state["rows"], {}, 0
+        rows, self._columns, self._written = todays_names(state["rows"]), {}, 0
         if not rows or rows["reward"].shape[1] < self.copies:
             return
         rows = map_columns(rows, lambda column: column[-self.steps :, : self.copies])
@@ -112,7 +112,7 @@ def _path(rows: Mapping[str, Any], copy: int, begin: int, end: int) -> dict[str,
         "observations": part["observation"],
         "actions": part["action"],
         "rewards": part["reward"],
-        "next_observations": part["final_observation"],
+        "next_observations": part["next_observation"],
         "terminated": part["terminated"],
         "truncated": part["truncated"],
         "return": float(part["reward"].double().sum()),

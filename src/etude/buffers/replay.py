@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from etude.buffers.base import Batch, Buffer, bytes_of_step, bytes_per_transition, in_bytes, say
-from etude.buffers.columns import leaves, map_columns, take
+from etude.buffers.columns import leaves, map_columns, take, todays_name, todays_names
 from etude.buffers.frame_stacks import FrameStacks
 from etude.buffers.free_memory import free_memory
 from etude.buffers.given import given_non_finite
@@ -75,7 +75,7 @@ class ReplayBuffer(Buffer):
         for column in leave_out:
             if column in needed:
                 raise UserError(f"buffers.{name}.leave_out: '{column}' is needed" + (" for n_step" if n_step > 1 else ""))
-        self.name, self.strict, self.leave_out = name, strict, leave_out
+        self.name, self.strict, self.leave_out = name, strict, tuple(map(todays_name, leave_out))
         self.min_size, self.n_step, self.gamma = min_size, n_step, gamma
         self.ring = Ring(capacity // num_envs, name, torch.device(device))
         self._asked_rows = self.ring.rows
@@ -247,7 +247,7 @@ class ReplayBuffer(Buffer):
     def sample(self, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
         """Return n transitions drawn with replacement, on the generator's device; of the stored columns those asked for.
 
-        Besides: `discount`, what the value of `final_observation` counts; `index` and `generation`, for `write_back`.
+        Besides: `discount`, what the value of `next_observation` counts; `index` and `generation`, for `write_back`.
         """
         return self._batch(self._random(n, generator), generator.device, columns)
 
@@ -332,7 +332,7 @@ class ReplayBuffer(Buffer):
         if self._look_ahead is None:
             self._look_ahead = LookAhead(self.n_step, self.gamma, self.ring.num_envs, self.ring.device)
         outlook = self._look_ahead(self.ring.flat, index, self.ring.cursor)
-        at_last = ("terminated", "truncated", "final_observation")
+        at_last = ("terminated", "truncated", "next_observation")
         batch = self._take({key: value for key, value in stored.items() if key not in (*at_last, "reward")}, index)
         batch |= self._take({key: value for key, value in stored.items() if key in at_last}, outlook.last)
         return {**batch, "reward": outlook.reward, "discount": outlook.discount}
@@ -354,7 +354,7 @@ class ReplayBuffer(Buffer):
         if state["tail"] and not ring.columns:
             # What memory decided when the run began holds for the whole run; what the user changes now does not.
             ring.rows = state["rows"] if state["asked"] == self._asked_rows else self._asked_rows
-            self._allocate(map_columns(state["tail"], lambda column: column.new_empty(column.shape[1:])))
+            self._allocate(map_columns(todays_names(state["tail"]), lambda column: column.new_empty(column.shape[1:])))
         self._saver.load_state_dict(state)
         if self._stacks is not None:
             self._stacks.load_state_dict(state["stacks"])

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etude.buffers.columns import leaves, map_columns, named_leaves
+from etude.buffers.columns import leaves, map_columns, named_leaves, todays_names
 from etude.buffers.ring import Ring
 from etude.errors import EtudeError
 from etude.files.segments import Segment, StoredSegment
@@ -110,10 +110,10 @@ class RingState:
                 raise EtudeError(f"buffer '{self.ring.name}': rows {number} to {rows.first} are not in the checkpoint")
             if end <= first:
                 return end
-            saved = rows.load()
+            saved = todays_names(rows.load())
         else:
             end = number + len(next(leaves(rows)))
-            saved = dict(named_leaves(rows))
+            saved = todays_names(dict(named_leaves(rows)))
         for name, column in named_leaves(self.ring.columns):
             part = saved[name]
             if part.shape[1:] != column.shape[1:] or part.dtype != column.dtype:

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from etude.buffers.base import Batch, Buffer, allocate, bytes_of_step, in_bytes
-from etude.buffers.columns import copy_columns, leaves, leaves_like, map_columns, take
+from etude.buffers.columns import copy_columns, leaves, leaves_like, map_columns, take, todays_names
 from etude.buffers.free_memory import free_memory
 from etude.config.constraints import PositiveInt
 from etude.config.schema import Config
@@ -132,11 +132,11 @@ class RolloutBuffer(Buffer):
         """Hold the rows that were saved."""
         if state["cursor"] > self.steps:
             raise EtudeError(f"buffer '{self.name}' has room for {self.steps} steps; the saved one holds {state['cursor']}")
-        self.cursor = state["cursor"]
-        if not self.columns and state["columns"]:
-            example = map_columns(state["columns"], lambda t: t.new_empty(t.shape[1:]))
+        self.cursor, columns = state["cursor"], todays_names(state["columns"])
+        if not self.columns and columns:
+            example = map_columns(columns, lambda t: t.new_empty(t.shape[1:]))
             self.columns = allocate(example, (self.steps, len(example["reward"])), self.name, self.device)
-        copy_columns(self._written(), state["columns"])
+        copy_columns(self._written(), columns)
 
     def _written(self) -> Batch:
         return map_columns(self.columns, lambda column: column[: self.cursor])

@@ -65,10 +65,10 @@ def episode_ends(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
 def values_of(critic: nn.Module) -> Valuer:
     """Return how a critic without memory values a rollout."""
 
-    def value(observation: Observation, final_observation: Observation, is_first: Tensor) -> tuple[Tensor, Tensor]:
+    def value(observation: Observation, next_observation: Observation, is_first: Tensor) -> tuple[Tensor, Tensor]:
         steps, num_envs = is_first.shape
         with evaluating(mode_dependent(critic)):
-            seen, led_to = (critic(each).view(num_envs, steps).T for each in (observation, final_observation))
+            seen, led_to = (critic(each).view(num_envs, steps).T for each in (observation, next_observation))
         return seen, led_to
 
     return value
@@ -86,9 +86,9 @@ def actor_critic_rows(
     """From a raw rollout (T, N, ...) to flat rows (N·T, ...) with values, advantages and returns."""
     ended, cut = episode_ends(columns)
     observation, rewards = normalizers.take_in(columns, ended | cut, mirror)
-    # final_observation is where each transition led: the next row's observation, or what an ended episode ended in.
-    final_observation = normalizers.observation(columns["final_observation"])
-    flat = flatten({"observation": observation, "final": final_observation, "sample": columns["sample"]})
+    # next_observation is where each transition led: the next row's observation, or what an ended episode ended in.
+    next_observation = normalizers.observation(columns["next_observation"])
+    flat = flatten({"observation": observation, "final": next_observation, "sample": columns["sample"]})
     values, next_values = value(flat["observation"], flat.pop("final"), columns["is_first"])
     advantages = generalized_advantages(rewards, values, next_values, columns["terminated"], ended | cut, gamma, gae_lambda)
     told = {"log_prob": columns["log_prob"], "values": values, "advantages": advantages, "returns": advantages + values}

@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from etude.buffers.rollout import take
 from etude.components.networks.modes import changing, mode_dependent
-from etude.compute.accelerate import Mode, compile_apart, is_compiled, is_captured
+from etude.compute.accelerate import Mode, compile_apart, is_captured, is_compiled
 from etude.compute.captured import WARM_UP_CALLS, capture
 from etude.errors import UserError
 from etude.learning.adam import adam_, adam_scalars, adam_state, is_adam
@@ -154,7 +154,7 @@ class UpdateStep:
         return self._by_stage(patterns, tables)
 
     def drawing(self, rows: Rows, generators: Sequence[Generator], count: int, *, first: int = 0) -> dict[str, Tensor]:
-        """Take K updates on the batch (K, B, ...) that `rows()` draws from `generators`: inside the capture, where there is one.
+        """Take K updates on the batch (K, B, ...) that `rows()` draws from `generators`; inside the capture, if there is one.
 
         `rows` must be a function of tensors that stay where they are, and the same one every time.
         """

@@ -22,7 +22,7 @@ CHECKS: Mapping[str, Callable[[Subject], str]] = {
     for check in (
         learning_checks.time_limit,
         learning_checks.termination,
-        learning_checks.final_observation,
+        learning_checks.next_observation,
         learning_checks.action_now,
         learning_checks.action_later,
         exactness_checks.endings,

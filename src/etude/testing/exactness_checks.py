@@ -112,11 +112,11 @@ def endings(subject: Subject) -> str:
         _spy(buffer, "add", lambda row: stored.append(copied(dict(row))))
     run.run()
     run.close()
-    names = ("final_observation", "terminated", "truncated", "is_first", "observation")
+    names = ("next_observation", "terminated", "truncated", "is_first", "observation")
     if not stored or not all(name in stored[0] for name in names):
         raise SkippedError(f"what it stores is not under the names {', '.join(names)}")
     for row in stored:
-        observed, final = (_state_number(row[name]) for name in ("observation", "final_observation"))
+        observed, final = (_state_number(row[name]) for name in ("observation", "next_observation"))
         for name, code in (("terminated", 2), ("truncated", 3)):
             if not torch.equal(row[name], final == code):
                 raise FailedError(

@@ -26,7 +26,7 @@ def termination(subject: Subject) -> str:
     return _values(subject, "Termination", lambda gamma: [(1 - gamma**left) / (1 - gamma) for left in range(LENGTH, 0, -1)])
 
 
-def final_observation(subject: Subject) -> str:
+def next_observation(subject: Subject) -> str:
     """What a time limit cuts is worth the value of the final observation, not of the next episode's first one."""
     return _values(subject, "FinalObservation", lambda gamma: [5 * gamma, 5.0])
 

@@ -106,7 +106,7 @@ class Collector:
                     "reward": moved["reward"],
                     "terminated": moved["terminated"],
                     "truncated": moved["truncated"],
-                    "final_observation": led_to,
+                    "next_observation": led_to,
                     **extras,
                 }
                 buffer.add(row)
@@ -138,7 +138,7 @@ class Collector:
                 "reward": step.reward,
                 "terminated": step.terminated,
                 "truncated": step.truncated,
-                "final_observation": step.final_observation,
+                "next_observation": step.final_observation,
             }
             buffer.add(row)
             if self._paths is not None:

@@ -103,7 +103,7 @@ class DQN(OffPolicy):
     Config = DQNConfig
     needs: ClassVar[Mapping[str, Sequence[str]]] = {"q": ["forward"]}
     default_num_envs = 1
-    columns = ("observation", "action", "reward", "discount", "final_observation")
+    columns = ("observation", "action", "reward", "discount", "next_observation")
     q: ActionValues
 
     @classmethod
@@ -270,7 +270,7 @@ class _OnDevice:
 class QLoss(nn.Module):
     """How far the values of the actions taken are from their targets."""
 
-    reads_beforehand = ("final_observation",)
+    reads_beforehand = ("next_observation",)
 
     def __init__(self, workflow: DQN) -> None:
         super().__init__()
@@ -296,11 +296,11 @@ class QLoss(nn.Module):
 
     def beforehand(self, rows: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return what the target network says of each action, for as many updates as it stays the same: one larger product."""
-        return {TARGETS: self.target_q(self.normalizer(rows["final_observation"]))}
+        return {TARGETS: self.target_q(self.normalizer(rows["next_observation"]))}
 
     def following(self, rows: Mapping[str, Any]) -> Tensor:
         """Return what the target network says of the best allowed action, (B, size)."""
-        observation = rows["final_observation"]
+        observation = rows["next_observation"]
         seen = self.normalizer(observation)
         outputs = rows[TARGETS] if TARGETS in rows else self.target_q(seen)
         judged = self.q(seen) if self.settings.double else outputs

@@ -14,13 +14,13 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.buffers.base import Batch, Buffer
-from etude.buffers.columns import STEP_COLUMNS, map_columns
+from etude.buffers.columns import STEP_COLUMNS, map_columns, todays_name
 from etude.buffers.prioritized import PrioritizedConfig
 from etude.buffers.replay import ReplayBuffer, ReplayConfig, discounts
 from etude.components.critics import space_with_action, with_action
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer
-from etude.compute.accelerate import is_compiled, is_captured
+from etude.compute.accelerate import is_captured, is_compiled
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -83,7 +83,7 @@ class OffPolicyConfig:
             yield f"environment.normalize_rewards: not with {self.name}, which replays old rewards; use algorithm.reward_scale"
         read = getattr(algorithms.resolve(self.name), "columns", ())
         for name, options in config.buffers.items():
-            for column in getattr(options, "leave_out", ()):
+            for column in map(todays_name, getattr(options, "leave_out", ())):
                 if column in read:
                     yield f"buffers.{name}.leave_out: '{column}' is what {self.name} learns from"
                 elif column not in STEP_COLUMNS:
@@ -115,7 +115,7 @@ class OffPolicy(Workflow):
     """Collect a few steps, learn from batches of all experience, repeat."""
 
     learns_from = ReplayBuffer
-    columns: tuple[str, ...] = ("observation", "sample", "reward", "discount", "final_observation")
+    columns: tuple[str, ...] = ("observation", "sample", "reward", "discount", "next_observation")
     """What of a replayed transition the losses read."""
 
     @classmethod

@@ -2,7 +2,7 @@
 
     start ──→ step 0 ──→ step 1 ──→ … ──→ step T-1 ──→ start of the next rollout
     (stored)     │ is_first: forget before looking
-                 └─→ final_observation, seen with the memory that the step left: what a time limit is bootstrapped with
+                 └─→ next_observation, seen with the memory that the step left: what a time limit is bootstrapped with
 
 A minibatch is some environments' whole rollouts, so gradients flow through all T steps, and no further back.
 """
@@ -41,14 +41,14 @@ class RolloutMemory:
             self.start["actor"] = map_memory(torch.clone, actor_state)
 
     def values(
-        self, critic: nn.Module, observation: Observation, final_observation: Observation, is_first: Tensor
+        self, critic: nn.Module, observation: Observation, next_observation: Observation, is_first: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Value each step with the memory of that step, and where it led. Observations (N·T, ...), the rest (T, N)"""
 
         def by_time(value: Tensor) -> Tensor:
             return value.unflatten(0, (is_first.shape[1], -1)).transpose(0, 1)
 
-        seen, led_to = (map_observation(by_time, each) for each in (observation, final_observation))
+        seen, led_to = (map_observation(by_time, each) for each in (observation, next_observation))
         values, next_values, state = [], [], self.start["critic"]
         never = torch.zeros_like(is_first[0])
         with evaluating(mode_dependent(critic)):

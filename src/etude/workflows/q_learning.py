@@ -98,7 +98,7 @@ class QLearning(Workflow):
         """Take transitions (T, N) in, one after the other: a later one sees what an earlier one changed."""
         errors = []
         rate = self.scheduled("learning_rate").double()
-        places = (batch["observation"] - self._first, batch["action"], batch["final_observation"] - self._first)
+        places = (batch["observation"] - self._first, batch["action"], batch["next_observation"] - self._first)
         facts = (batch["reward"].double(), self.settings.gamma * ~batch["terminated"])
         for here, action, there, reward, discount in zip(*(part.flatten() for part in (*places, *facts)), strict=True):
             error = reward + discount * self.table[there].amax() - self.table[here, action]

@@ -270,7 +270,7 @@ class CriticLoss(_Loss):
     def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss and what to log of it."""
         with torch.no_grad():
-            following, distribution = self.seen(rows, "final_observation")
+            following, distribution = self.seen(rows, "next_observation")
             action, log_prob = distribution.draw(rows["next_noise"])
             next_value = self.values(self.target_critic(with_action(following, action))).amin(0)
             targets = self.targets(rows, next_value - self.temperature() * log_prob)
@@ -297,7 +297,7 @@ class DiscreteCriticLoss(_Loss):
     def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss and what to log of it."""
         with torch.no_grad():
-            following, distribution = self.seen(rows, "final_observation")
+            following, distribution = self.seen(rows, "next_observation")
             next_value = soft_value(distribution, self.target_critic(following).amin(0), self.temperature())
             targets = self.targets(rows, next_value)
         values = self.critic(self.normalizer(rows["observation"]))  # (E, B, A)

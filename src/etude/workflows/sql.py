@@ -255,7 +255,7 @@ class CriticLoss(_Loss):
     def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss and what to log of it."""
         with torch.no_grad():
-            following = self.normalizer(rows["final_observation"])
+            following = self.normalizer(rows["next_observation"])
             particles = rows["particles"].expand(len(rows["reward"]), -1, -1)
             next_value = soft_value(self.lowest(self.target_critic, following, particles), self.head.actions)
             targets = self.settings.reward_scale * rows["reward"] + rows["discount"] * next_value

@@ -174,7 +174,7 @@ class CriticLoss(_Loss):
         """Return the loss and what to log of it."""
         settings, reach = self.settings, self.settings.target_noise_clip
         with torch.no_grad():
-            following = self.normalizer(rows["final_observation"])
+            following = self.normalizer(rows["next_observation"])
             noise = (settings.target_noise * rows["next_noise"]).clamp(-reach, reach)
             action = (self.head(self.target_actor(following)).mode() + noise).clamp(-1, 1)
             next_value = self.target_critic(with_action(following, action)).squeeze(-1).amin(0)

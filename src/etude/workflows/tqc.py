@@ -93,7 +93,7 @@ class QuantileCriticLoss(CriticLoss):
     def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss and what to log of it."""
         with torch.no_grad():
-            following, distribution = self.seen(rows, "final_observation")
+            following, distribution = self.seen(rows, "next_observation")
             action, log_prob = distribution.draw(rows["next_noise"])
             next_quantiles = self.truncated(self.target_critic(with_action(following, action)))
             bonus = self.temperature() * log_prob

@@ -22,6 +22,10 @@ _BOX2D = "gymnasium.envs.box2d."
 _REUSE_THEIR_WORLD = (f"{_BOX2D}bipedal_walker", f"{_BOX2D}car_racing")
 
 
+_CLAIMS = ("rewindable", "replayable")
+"""The class attribute that says so, and what it was called before."""
+
+
 class RewindError(EtudeError):
     """The same actions from the same start led elsewhere: another version or another processor, most likely."""
 
@@ -29,7 +33,9 @@ class RewindError(EtudeError):
 def is_rewindable(env: gymnasium.Env[Any, Any]) -> bool:
     """Whether `env` may be rebuilt from actions."""
     *wrappers, base = snapshot.layers(env)
-    known = type(base).__module__.startswith(_BOX2D) or any(getattr(type(base), name, False) is True for name in ("rewindable", "replayable"))
+    known = type(base).__module__.startswith(_BOX2D) or any(
+        getattr(type(base), name, False) is True for name in ("rewindable", "replayable")
+    )
     if not known or not any(isinstance(wrapper, TimeLimit) for wrapper in wrappers):
         return False
     try:

@@ -64,7 +64,7 @@ class TwoMethods(Workflow):
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         right = self.weights[1] - self.weights[0]
-        if mode == "mode":
+        if mode == "greedy":
             return ActResult((right > 0).expand(len(is_first)).to(torch.int64), state)
         noise = torch.rand(len(is_first), generator=generator, device=generator.device)
         return ActResult((noise < torch.sigmoid(right)).to(torch.int64), state)

@@ -146,5 +146,5 @@ def test_a_policy_of_actions_that_are_no_numbers_is_not_blamed_on_the_environmen
     for weight in built.state_dict().values():
         weight.copy_(torch.sign(weight) * 1e30)
     with pytest.raises(NonFiniteError, match=r"answers an evaluation's first observation with an action that is NaN"):
-        evaluate_episodes(built, environment, 1, mode="mode", seed=0)
+        evaluate_episodes(built, environment, 1, mode="greedy", seed=0)
     environment.close()

@@ -50,7 +50,7 @@ class LinearQ(Workflow):
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         assert isinstance(observation, Tensor)
         greedy = self.q(observation).argmax(-1)
-        if mode == "mode":
+        if mode == "greedy":
             return ActResult(greedy, state)
         at_random = torch.randint(2, greedy.shape, generator=generator)
         explores = torch.rand(greedy.shape, generator=generator) < 0.3

@@ -175,7 +175,7 @@ def test_every_evaluation_is_noted_in_the_run(root: Path, capsys: pytest.Capture
     report = json.loads(capsys.readouterr().out)
     assert etude(["evaluate", "@last", "--episodes", "1", "--checkpoint", "best"]) == 0
     first, second, third = read_evaluations(run.logs)
-    assert [first["mode"], second["mode"]] == ["mode", "sample"]
+    assert [first["mode"], second["mode"]] == ["greedy", "sample"]
     assert first["returns"] == report["modes"]["mode"]["returns"]
     assert first["checkpoint"] == run.checkpoints().find("last").name
     assert first["seed"] == 2

@@ -111,7 +111,7 @@ def test_switches_become_words() -> None:
     assert data == {
         "environment": {"normalize_observations": "rolling"},
         "algorithm": {"normalize_advantages": "off"},
-        "evaluation": {"mode": "mode"},
+        "evaluation": {"mode": "greedy"},
         "experiment": {"device": "cuda"},
     }
     assert normalize({"normalize_obs": "static"})[0] == {"environment": {"normalize_observations": "static"}}
@@ -209,3 +209,10 @@ def test_an_algorithms_own_settings_are_never_renamed(write: Write) -> None:
 def test_an_alias_into_something_that_is_no_section_is_one_line(layer: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must be a mapping with keys such as"):
         normalize(layer)
+
+
+def test_a_word_of_ours_that_was_another_is_read_and_shown() -> None:
+    data, notes = normalize({"evaluation": {"mode": "mode", "episodes": 3}})
+    assert data == {"evaluation": {"mode": "greedy", "episodes": 3}}
+    assert notes == ["evaluation.mode=mode → greedy"]
+    assert normalize({"evaluation": {"mode": ["mode"]}})[0] == {"evaluation": {"mode": ["mode"]}}

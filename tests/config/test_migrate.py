@@ -54,3 +54,13 @@ def test_an_older_file_and_an_older_run_are_migrated(write: Write) -> None:
     stored = to_plain(compose("CartPole-v1:ppo").config)
     stored["experiment"]["label"] = stored["experiment"].pop("name")
     assert check({**stored, "version": SCHEMA_VERSION}).experiment.name == "CartPole-v1-ppo"
+
+
+def test_version_1_called_the_greedy_way_to_act_mode() -> None:
+    old = {"version": 1, "evaluation": {"mode": "mode"}, "checkpoint": {"monitor": "eval/mode_return_mean", "keep": 2}}
+    assert migrate.migrate(old) == {
+        "version": SCHEMA_VERSION,
+        "evaluation": {"mode": "greedy"},
+        "checkpoint": {"monitor": "eval/greedy_return_mean", "keep": 2},
+    }
+    assert migrate.migrate({"version": 1, "evaluation": {"mode": "both"}})["evaluation"] == {"mode": "both"}

@@ -10,16 +10,16 @@ from etude.training import assembly
 from etude.workflows.base import Workflow
 from tests.docs.pages import ROOT
 
-ROW = re.compile(r"^\| `(\w+)` \| `(mode|sample)` \| \w", re.MULTILINE)
+ROW = re.compile(r"^\| `(\w+)` \| `(greedy|sample)` \| \w", re.MULTILINE)
 
 
 def test_the_default_of_every_algorithm_is_documented() -> None:
     documented = dict(ROW.findall((ROOT / "docs/metrics.md").read_text(encoding="utf-8")))
     assert documented == {name: algorithms.resolve(name).evaluation_mode for name in algorithms.builtin_names()}
-    assert Workflow.evaluation_mode == "mode", "as the page says of one's own"
+    assert Workflow.evaluation_mode == "greedy", "as the page says of one's own"
 
 
 def test_a_run_is_measured_so() -> None:
-    for spec, mode in (("CartPole-v1:ppo", "mode"), ("Pendulum-v1:sql", "sample"), ("CartPole-v1:random", "sample")):
+    for spec, mode in (("CartPole-v1:ppo", "greedy"), ("Pendulum-v1:sql", "sample"), ("CartPole-v1:random", "sample")):
         config = assembly.resolve(compose(spec).config)
         assert assembly.evaluation_modes(config) == (mode,)

@@ -22,7 +22,7 @@ def test_it_needs_a_checkpoint_and_nothing_of_training(tmp_path: Path) -> None:
     run = train("CartPole-v1:ppo", tmp_path, *TINY)
     folder = run.checkpoints().find("best").path
     policy, environment = etude.load_policy(str(folder), num_envs=4)
-    result = evaluate_episodes(policy, environment, 10, mode="mode", seed=1)
+    result = evaluate_episodes(policy, environment, 10, mode="greedy", seed=1)
     assert len(result.returns) == 10
     made: list[int] = []
 
@@ -30,7 +30,7 @@ def test_it_needs_a_checkpoint_and_nothing_of_training(tmp_path: Path) -> None:
         made.append(num_envs)
         return make_environment(EnvironmentConfig(id="CartPole-v1"), num_envs=num_envs)
 
-    evaluator = Evaluator(make, episodes=10, modes=("mode", "sample"), seed=1, device=torch.device("cpu"), num_envs=4)
+    evaluator = Evaluator(make, episodes=10, modes=("greedy", "sample"), seed=1, device=torch.device("cpu"), num_envs=4)
     metrics = evaluator.evaluate(policy, env_steps=0, updates=0)
     evaluator.close()
     assert made == [4]
@@ -64,7 +64,7 @@ def test_the_interval_of_a_mean() -> None:
     assert confidence_interval(values) == (low, high)  # no chance in it
     assert confidence_interval(np.full(100, 500.0)) == (500.0, 500.0)
     assert confidence_interval(np.array([1.0])) is None
-    assert EvaluationResult(np.array([]), np.array([]), "mode").confidence_interval() is None
+    assert EvaluationResult(np.array([]), np.array([]), "greedy").confidence_interval() is None
 
 
 def test_the_interval_covers_the_true_mean_about_as_often_as_it_says() -> None:

@@ -36,7 +36,7 @@ REPLAY = ("algorithm.learning_starts=16", "buffers.replay.capacity=1000", "algor
 class Case(NamedTuple):
     spec: str
     words: tuple[str, ...]
-    mode: Literal["sample", "mode"] = "sample"
+    mode: Literal["sample", "greedy"] = "sample"
     """How all three act; where training explores in a way of its own, only the most likely action can be compared."""
 
 
@@ -45,7 +45,7 @@ CASES = {
     "ppo, native": Case("CartPole-v1:ppo", PPO),
     "ppo, frames and a time limit": Case("CartPole-v1:ppo", (*FRAMES, *PPO)),
     "ppo, frames around a native class": Case("CartPole-v1:ppo", (HISTORY, SHORT, *PPO)),
-    "ppo, the most likely action": Case("CartPole-v1:ppo", PPO, "mode"),
+    "ppo, the most likely action": Case("CartPole-v1:ppo", PPO, "greedy"),
     "ppo, normalised": Case(
         "Pendulum-v1:ppo",
         ("environment.normalize_observations=rolling", "environment.normalize_rewards=true", SHORT, *PPO),
@@ -60,10 +60,10 @@ CASES = {
     "reinforce": Case("CartPole-v1:reinforce", (SHORT,)),
     "random": Case("Pendulum-v1:random", (SHORT,)),
     "sac": Case("Pendulum-v1:sac", (*REPLAY, SHORT)),
-    "td3": Case("Pendulum-v1:td3", (*REPLAY, SHORT), "mode"),
-    "dqn": Case("CartPole-v1:dqn", REPLAY, "mode"),
-    "dqn, frames": Case("CartPole-v1:dqn", (*FRAMES, *REPLAY), "mode"),
-    "q_learning": Case("FrozenLake-v1:q_learning", (), "mode"),
+    "td3": Case("Pendulum-v1:td3", (*REPLAY, SHORT), "greedy"),
+    "dqn": Case("CartPole-v1:dqn", REPLAY, "greedy"),
+    "dqn, frames": Case("CartPole-v1:dqn", (*FRAMES, *REPLAY), "greedy"),
+    "q_learning": Case("FrozenLake-v1:q_learning", (), "greedy"),
     "robots": Case("quadruped-flat:ppo", (SHORT, *PPO)),
 }  # fmt: skip
 
@@ -75,7 +75,7 @@ class Learnt:
     config: Config
     workflow: Workflow
     policy: Policy
-    mode: Literal["sample", "mode"]
+    mode: Literal["sample", "greedy"]
 
     def make(self, num_envs: int) -> VectorEnvironment:
         return make_environment(self.config.environment, num_envs=num_envs)

@@ -66,7 +66,7 @@ def test_evaluation_runs_on_its_grid_and_reports_both_modes_when_asked(tmp_path:
     evaluated = [row for row in read_rows(run.metrics_path) if "eval/return_mean" in row]
     assert [row["env_steps"] for row in evaluated] == [2048, 3000]
     assert all(row["eval/episodes"] == 3 and "eval/sample_return_mean" in row for row in evaluated)
-    assert run.summary["evaluation_mode"] == ["mode", "sample"]
+    assert run.summary["evaluation_mode"] == ["greedy", "sample"]
 
 
 def test_a_return_threshold_stops_the_run_and_is_its_reason(tmp_path: Path) -> None:

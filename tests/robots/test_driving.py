@@ -82,7 +82,7 @@ def ball(seconds: float = 1000.0) -> Stage:
     environment = robots(1, steps=round(seconds / 0.02), **settings)
     policy: Any = RollAsAsked()
     unknown: Any = None
-    return Stage(unknown, "mode", [Player(policy, environment, mode="mode")], 50.0)
+    return Stage(unknown, "greedy", [Player(policy, environment, mode="greedy")], 50.0)
 
 
 def drive(stage: Stage, source: EventSource | None) -> tuple[Drive, list[Episode]]:

@@ -66,7 +66,7 @@ def test_a_path_holds_every_step(run: Run) -> None:
 
 def test_an_episode_depends_on_its_seed_alone(run: Run, tmp_path: Path) -> None:
     """Not on the ones before it, nor on those beside it in a grid, nor on being recorded; in both ways of acting."""
-    for mode in ("mode", "sample"):
+    for mode in ("greedy", "sample"):
         several = play(run, 4, mode=mode, seed=3)
         assert [path["seed"] for path in several] == [3, 4, 5, 6]
         assert_same_path(several[2], play(run, 1, mode=mode, seed=5)[0])
@@ -80,7 +80,7 @@ def test_a_played_episode_is_one_that_evaluating_would_measure(run: Run) -> None
     environment = etude.make_environment("CartPole-v1", 1)
     for seed, path in enumerate(play(run, 3, checkpoint="last")):
         purpose = derive_seed(stored.config.experiment.seed, PLAY_SEEDS, seed)
-        measured = evaluate_episodes(stored.build(environment), environment, 1, mode="mode", seed=purpose)
+        measured = evaluate_episodes(stored.build(environment), environment, 1, mode="greedy", seed=purpose)
         assert measured.returns.tolist() == [path["return"]]
         assert measured.lengths.tolist() == [path["length"]]
 

@@ -52,7 +52,7 @@ def test_contours_are_the_lowest_critic_s_values(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = w.critic(with_action(torch.tensor([[1.0, 2.0]]), action)).amin()
     assert heights[up, across] == pytest.approx(expected.item(), rel=1e-5)
-    paths = q_contours._paths(w, environment, "mode", torch.Generator().manual_seed(1), seed=3)
+    paths = q_contours._paths(w, environment, "greedy", torch.Generator().manual_seed(1), seed=3)
     assert len(paths) == 1
     assert np.abs(paths[0][0]).max() < 1  # it begins near the middle
     assert np.abs(np.diff(paths[0], axis=0)).max() <= 1 + 1e-6  # and no step is longer than an action

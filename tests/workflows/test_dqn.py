@@ -49,7 +49,7 @@ def test_epsilon_follows_the_environment_steps_however_they_are_collected(chunk:
 def test_the_share_of_random_actions_is_epsilon() -> None:
     workflow = learner("algorithm.epsilon=0.3", "algorithm.learning_starts=0", space=spaces.Box(-1, 1, (3,)))
     observation = torch.randn(1, 3, generator=generator()).expand(4000, 3).contiguous()
-    greedy = act(workflow, observation, "mode")[0]
+    greedy = act(workflow, observation, "greedy")[0]
     taken = act(workflow, observation, "explore")
     assert (taken == greedy).float().mean().item() == pytest.approx(0.7 + 0.3 / ACTIONS, abs=0.03)
     others = torch.bincount(taken, minlength=ACTIONS)[[a for a in range(ACTIONS) if a != greedy]] / 4000
@@ -86,7 +86,7 @@ def test_evaluating_takes_the_best_allowed_action_and_draws_nothing(kind: str, d
         max((v, a) for a, v in enumerate(row) if m[a])[1]
         for row, m in zip(values.tolist(), observation["action_mask"], strict=True)
     ]
-    for mode in ("mode", "sample"):
+    for mode in ("greedy", "sample"):
         stream = generator(1)
         taken = workflow.policy().act(observation, None, torch.zeros(64).bool(), mode=mode, generator=stream).action
         assert taken.tolist() == expected
@@ -119,9 +119,9 @@ def test_a_saved_policy_acts_like_the_one_it_was_saved_from() -> None:
     workflow, other = learner(*words), learner(*words, "experiment.seed=2")
     stir(workflow)
     observation = masked_observation(200)
-    assert not torch.equal(act(other, observation, "mode"), act(workflow, observation, "mode"))
+    assert not torch.equal(act(other, observation, "greedy"), act(workflow, observation, "greedy"))
     other.policy().load_state_dict(workflow.policy().state_dict())
-    assert torch.equal(act(other, observation, "mode"), act(workflow, observation, "mode"))
+    assert torch.equal(act(other, observation, "greedy"), act(workflow, observation, "greedy"))
 
 
 def test_what_it_can_not_do_is_said() -> None:

@@ -73,7 +73,7 @@ def quota(episodes: int, num_envs: int) -> list[int]:
 
 @pytest.mark.parametrize(("episodes", "num_envs"), [(1, 1), (10, 4), (3, 8), (37, 16), (64, 16)])
 def test_exactly_as_many_episodes_as_asked_evenly_from_every_copy(episodes: int, num_envs: int) -> None:
-    result = evaluate_episodes(Still(), Mixed(num_envs), episodes, mode="mode", seed=5)
+    result = evaluate_episodes(Still(), Mixed(num_envs), episodes, mode="greedy", seed=5)
     assert len(result.returns) == len(result.lengths) == episodes
     assert not result.timed_out
     # Each copy's first episodes and no others, found by following it alone.
@@ -87,7 +87,7 @@ def test_exactly_as_many_episodes_as_asked_evenly_from_every_copy(episodes: int,
 
 def test_short_episodes_are_not_favoured() -> None:
     episodes, num_envs = 320, 16
-    result = evaluate_episodes(Still(), Mixed(num_envs), episodes, mode="mode", seed=0)
+    result = evaluate_episodes(Still(), Mixed(num_envs), episodes, mode="greedy", seed=0)
     assert abs(result.returns.mean() - 0.5) < 3 * 0.5 / episodes**0.5  # three standard errors of a fair coin
     # What finishes first is short: a naive rule would report exactly 0 for five episodes, and be wrong by 0.5.
     environment, first_finished = Mixed(num_envs), []
@@ -96,12 +96,12 @@ def test_short_episodes_are_not_favoured() -> None:
         step = environment.step(torch.zeros(num_envs))
         first_finished += step.reward[step.terminated].tolist()
     assert np.mean(first_finished[:5]) == 0.0
-    few = [evaluate_episodes(Still(), Mixed(10), 10, mode="mode", seed=seed).returns.mean() for seed in range(40)]
+    few = [evaluate_episodes(Still(), Mixed(10), 10, mode="greedy", seed=seed).returns.mean() for seed in range(40)]
     assert abs(np.mean(few) - 0.5) < 3 * 0.5 / 400**0.5
 
 
 def test_statistics_by_hand() -> None:
-    result = EvaluationResult(np.array([1.0, 3.0, 8.0]), np.array([10, 20, 60]), "mode")
+    result = EvaluationResult(np.array([1.0, 3.0, 8.0]), np.array([10, 20, 60]), "greedy")
     assert result.metrics() == pytest.approx(
         {
             "eval/return_mean": 4.0,
@@ -123,18 +123,18 @@ def test_a_timeout_reports_what_has_finished(monkeypatch: pytest.MonkeyPatch) ->
             return super().step(action)
 
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    result = evaluate_episodes(Still(), Slow(4), 100, mode="mode", seed=0, timeout_s=70.0)
+    result = evaluate_episodes(Still(), Slow(4), 100, mode="greedy", seed=0, timeout_s=70.0)
     assert result.timed_out
     assert 0 < len(result.returns) < 100
     assert now[0] == pytest.approx(71.0)
-    nothing = evaluate_episodes(Still(), Slow(1), 5, mode="mode", seed=2, timeout_s=-1.0)
+    nothing = evaluate_episodes(Still(), Slow(1), 5, mode="greedy", seed=2, timeout_s=-1.0)
     assert nothing.timed_out
     assert nothing.metrics() == {"eval/episodes": 0.0}
 
 
 def test_progress_is_told() -> None:
     seen: list[int] = []
-    evaluate_episodes(Still(), Mixed(4), 12, mode="mode", seed=0, on_progress=seen.append)
+    evaluate_episodes(Still(), Mixed(4), 12, mode="greedy", seed=0, on_progress=seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 12
 
@@ -145,7 +145,7 @@ def test_progress_is_told() -> None:
 def evaluator(config: Any, **options: Any) -> Evaluator:
     return Evaluator(
         lambda num_envs: make_environment(config.environment, num_envs=num_envs),
-        **{"episodes": 5, "modes": ("mode",), "seed": 1, "device": torch.device("cpu"), **options},
+        **{"episodes": 5, "modes": ("greedy",), "seed": 1, "device": torch.device("cpu"), **options},
     )
 
 
@@ -158,7 +158,7 @@ def test_evaluating_changes_nothing_in_training(name: str) -> None:
     run.workflow.update(PHASE, 1)
     run.workflow.collect(PHASE, 5)
     before = copied(state_of(run))
-    measure = evaluator(config, modes=("mode", "sample"))
+    measure = evaluator(config, modes=("greedy", "sample"))
     for steps in (64, 128):
         measure.evaluate(run.workflow.policy(), steps, 8)
     assert_same_state(state_of(run), before)
@@ -179,8 +179,8 @@ def test_the_same_moment_is_measured_the_same_way_and_another_one_anew() -> None
 def test_both_ways_of_acting_are_reported_the_one_that_counts_first() -> None:
     config = ppo_config("Pendulum-v1")
     policy = start(config).workflow.policy()
-    both = evaluator(config, modes=("mode", "sample")).evaluate(policy, 0, 0)
-    assert both["eval/return_mean"] == evaluator(config, modes=("mode",)).evaluate(policy, 0, 0)["eval/return_mean"]
+    both = evaluator(config, modes=("greedy", "sample")).evaluate(policy, 0, 0)
+    assert both["eval/return_mean"] == evaluator(config, modes=("greedy",)).evaluate(policy, 0, 0)["eval/return_mean"]
     sampled = evaluator(config, modes=("sample",)).evaluate(policy, 0, 0)["eval/return_mean"]
     assert both["eval/sample_return_mean"] == sampled != both["eval/return_mean"]
     assert both["eval/sample_episodes"] == 5.0
@@ -193,7 +193,7 @@ def test_the_mode_does_not_depend_on_chance_and_a_sample_does() -> None:
     def act(mode: Any, seed: int) -> Tensor:
         return policy.act(observation, None, first, mode=mode, generator=torch.Generator().manual_seed(seed)).action
 
-    assert torch.equal(act("mode", 1), act("mode", 2))
+    assert torch.equal(act("greedy", 1), act("greedy", 2))
     assert not torch.equal(act("sample", 1), act("sample", 2))
     assert torch.equal(act("sample", 1), act("sample", 1))
 
@@ -206,7 +206,7 @@ def test_evaluation_environments_are_made_once_and_closed() -> None:
         return make_environment(EnvironmentConfig(id="CartPole-v1"), num_envs=num_envs)
 
     policy = start(ppo_config()).workflow.policy()
-    measure = Evaluator(make, episodes=40, modes=("mode",), seed=1, device=torch.device("cpu"))
+    measure = Evaluator(make, episodes=40, modes=("greedy",), seed=1, device=torch.device("cpu"))
     measure.evaluate(policy, 0, 0)
     measure.evaluate(policy, 1, 0)
     assert made == [16]

@@ -30,7 +30,7 @@ def _policies(head: ActionHead, scaling: str = "off", activation: str = "relu") 
 
 
 @pytest.mark.parametrize("rows", [1, 4])
-@pytest.mark.parametrize("mode", ["explore", "sample", "mode"])
+@pytest.mark.parametrize("mode", ["explore", "sample", "greedy"])
 @pytest.mark.parametrize("scaling", ["off", "static"])
 @pytest.mark.parametrize("make", [SquashedGaussianHead, DeterministicHead])
 def test_the_same_actions_from_the_same_stream(make: type[ActionHead], scaling: str, mode: Mode, rows: int) -> None:
@@ -56,11 +56,11 @@ def test_what_training_changes_is_seen_at_once() -> None:
     on_host, in_torch = _policies(DeterministicHead(ACTIONS))
     observation, first = torch.randn(1, 5), torch.ones(1, dtype=torch.bool)
     with torch.no_grad():
-        before = on_host.act(observation, None, first, mode="mode", generator=torch.Generator()).action
+        before = on_host.act(observation, None, first, mode="greedy", generator=torch.Generator()).action
         for parameter in on_host.parts.parameters():
             parameter.add_(0.3)
         after, expected = (
-            policy.act(observation, None, first, mode="mode", generator=torch.Generator()).action
+            policy.act(observation, None, first, mode="greedy", generator=torch.Generator()).action
             for policy in (on_host, in_torch)
         )
     assert not torch.equal(before, after)

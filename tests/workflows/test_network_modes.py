@@ -118,7 +118,7 @@ def test_acting_is_in_evaluation_mode_and_learning_in_training_mode(spec: str) -
     observation, _ = environment.reset([1, 2])
     first = torch.ones(2, dtype=torch.bool)
     with torch.no_grad():
-        actions = [policy.act(observation, None, first, mode="mode", generator=Generator()).action for _ in range(20)]
+        actions = [policy.act(observation, None, first, mode="greedy", generator=Generator()).action for _ in range(20)]
     assert all(torch.equal(action, actions[0]) for action in actions), "no dropout"
     orchestrator.workflow.collect(orchestrator.scheduler.view(), 3)
     asked = {mode for network in found for mode in network.asked}

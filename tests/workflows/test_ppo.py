@@ -111,7 +111,7 @@ def test_forbidden_actions_are_never_taken_and_never_learnt_about(mode: str, dty
         # What was learnt is the policy that acted: masks and all, its ratios begin at 1.
         assert row["train/approx_kl"] < 0.05
     assert all(torch.isfinite(p).all() for p in ppo_of(run).actor.parameters())
-    result = evaluate_episodes(run.workflow.policy(), environment, 8, mode="mode", seed=0)
+    result = evaluate_episodes(run.workflow.policy(), environment, 8, mode="greedy", seed=0)
     assert len(result.returns) == 8
 
 
@@ -276,7 +276,7 @@ def test_a_loaded_run_acts_and_learns_on_identically(name: str, tmp_path: Path) 
     policies = [run.workflow.policy(), fresh.workflow.policy()]
     policies.append(assembly.build_policy(config, saved["policy"], fresh.collector.environment))  # type: ignore[arg-type]
     first = torch.ones(4, dtype=torch.bool)
-    for mode in ("mode", "sample"):
+    for mode in ("greedy", "sample"):
         acts = [p.act(probe, None, first, mode=mode, generator=torch.Generator().manual_seed(5)) for p in policies]  # type: ignore[arg-type]
         assert all(torch.equal(act.action, acts[0].action) for act in acts)
         assert all(torch.equal(act.extras["log_prob"], acts[0].extras["log_prob"]) for act in acts)
@@ -317,6 +317,6 @@ def test_learning_learns() -> None:
         run.workflow.collect(PHASE, 16)
         run.workflow.update(PHASE, 1)
     result = run.workflow.act(
-        torch.randn(50, 3), None, torch.ones(50, dtype=torch.bool), mode="mode", generator=torch.Generator()
+        torch.randn(50, 3), None, torch.ones(50, dtype=torch.bool), mode="greedy", generator=torch.Generator()
     )
     assert (result.action == 2).all()

@@ -156,7 +156,7 @@ def test_masks_memory_and_dict_observations_work_together(name: str, mode: str) 
         config = remembering(ppo_config(env={"normalize_observations": mode}), NETWORKS[name])
         run = start(config, environment)
         trained(run)
-        result = evaluate_episodes(run.workflow.policy(), environment, 8, mode="mode", seed=0)
+        result = evaluate_episodes(run.workflow.policy(), environment, 8, mode="greedy", seed=0)
         assert len(result.returns) == 8
 
 
@@ -180,7 +180,7 @@ def test_the_policy_carries_the_state_and_forgets_at_an_episodes_end() -> None:
     state, actions = policy.initial_state(3), []
     with torch.no_grad():
         for t in range(9):
-            result = policy.act(seen[t], state, first[t], mode="mode", generator=torch.Generator())
+            result = policy.act(seen[t], state, first[t], mode="greedy", generator=torch.Generator())
             actions.append(result.action)
             state = result.state
         outputs, _ = actor.unroll(seen, actor.initial_state(3), first)  # type: ignore[operator]

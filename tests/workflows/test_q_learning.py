@@ -63,7 +63,7 @@ def test_spaces_that_do_not_begin_at_zero() -> None:
     workflow = table_of(states=spaces.Discrete(3, start=5), actions=spaces.Discrete(2, start=7))
     workflow.learn(transition(5, 1, 1.0, 7))
     first = torch.ones(3, dtype=torch.bool)
-    acted = workflow.act(torch.tensor([5, 6, 7]), None, first, mode="mode", generator=torch.Generator())
+    acted = workflow.act(torch.tensor([5, 6, 7]), None, first, mode="greedy", generator=torch.Generator())
     assert acted.action.tolist() == [1, 0, 0]
 
 
@@ -92,7 +92,7 @@ def test_it_explores_by_its_schedule_and_breaks_ties_at_random() -> None:
 
     torch.testing.assert_close(taken(here, "explore"), torch.tensor([0.125, 0.125, 0.625, 0.125]), rtol=0, atol=0.01)
     torch.testing.assert_close(taken(here * 0, "explore"), torch.full((4,), 0.25), rtol=0, atol=0.01)
-    for mode in ("mode", "sample"):
+    for mode in ("greedy", "sample"):
         assert taken(here, mode).tolist() == [0, 0, 1, 0]
         assert taken(here * 0, mode).tolist() == [1, 0, 0, 0]
     workflow.set_schedules(Phase("train", env_steps=100, total_steps=100))

@@ -48,7 +48,7 @@ def test_the_same_seed_samples_the_same_steps(policy: Policy) -> None:
     first, second, third = (each.sample(20) for each in (one, two, other))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["observation"], third["observation"])
-    best = etude.make_sampler("SimpleSampler", "CartPole-v1", policy, num_envs=3, seed=1, mode="mode").sample(20)
+    best = etude.make_sampler("SimpleSampler", "CartPole-v1", policy, num_envs=3, seed=1, mode="greedy").sample(20)
     assert not torch.equal(best["action"], first["action"])
 
 

@@ -92,7 +92,7 @@ def test_actions_are_noisy_only_while_collecting(std: float) -> None:
     w: Any = orchestrator.workflow
     observation, first = torch.zeros(4000, 3), torch.ones(4000, dtype=torch.bool)
     generator = torch.Generator().manual_seed(1)
-    acted = {mode: w.act(observation, None, first, mode=mode, generator=generator) for mode in ("explore", "sample", "mode")}
+    acted = {mode: w.act(observation, None, first, mode=mode, generator=generator) for mode in ("explore", "sample", "greedy")}
     assert torch.equal(acted["sample"].action, acted["mode"].action)
     assert not w.policy().stochastic
     noise = acted["explore"].extras["sample"] - acted["mode"].extras["sample"]

@@ -22,7 +22,7 @@ def evaluate(
     episodes: int = 100,
     checkpoint: str | None = None,
     ladder: bool = False,
-    mode: Literal["auto", "mode", "sample", "both"] = "auto",
+    mode: Literal["auto", "greedy", "sample", "both"] = "auto",
     seed: int = 0,
     num_envs: int | None = None,
     timeout: float | None = None,
@@ -49,7 +49,7 @@ def evaluate(
     ladder
         Evaluate every checkpoint that is kept, on the same episodes: the same as --checkpoint all.
     mode
-        mode: the most likely action; sample: as in training; both; auto: as in the run's own evaluations.
+        greedy: the most likely action; sample: as in training; both; auto: as in the run's own evaluations.
     seed
         Another set of episodes.
     num_envs

@@ -33,7 +33,7 @@ def play(
     *,
     episodes: Annotated[int | None, Parameter(alias="--num-rollouts")] = None,
     checkpoint: str | None = None,
-    mode: Literal["auto", "mode", "sample"] = "auto",
+    mode: Literal["auto", "greedy", "sample"] = "auto",
     seed: int = 0,
     max_steps: Annotated[int | None, Parameter(alias="--max-path-length")] = None,
     render: Literal["window", "none", "video"] | None = None,
@@ -63,7 +63,7 @@ def play(
     checkpoint
         best, last, a sequence number or environment steps. Default: best, or last where there is no best.
     mode
-        mode: the most likely action; sample: as in training; auto: as in the run's own evaluations.
+        greedy: the most likely action; sample: as in training; auto: as in the run's own evaluations.
     seed
         The first episode's seed; the next ones count on from it. A seed printed plays its episode again.
     max_steps

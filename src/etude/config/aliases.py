@@ -81,9 +81,11 @@ _SECTIONS = {"workflow": "algorithm", "components": "network", "controllers": "n
 
 # Words that mean something else here, by the key they are written at.
 _VALUES: dict[str, dict[Any, Any]] = {
-    "eval_deterministic": {True: "mode", False: "sample"},
+    "eval_deterministic": {True: "greedy", False: "sample"},
     "accelerator": {"gpu": "cuda"},
 }
+# Words of our own that were others before.
+_FORMER: dict[str, dict[str, str]] = {"evaluation.mode": {"mode": "greedy"}}
 # Settings with more than two positions that others know as a switch.
 _SWITCHES: dict[str, dict[bool, str]] = {
     "environment.normalize_observations": {True: "rolling", False: "off"},
@@ -133,6 +135,12 @@ def normalize(layer: Mapping[str, Any], own: Collection[str] = (), family: str =
         if has(data, path):
             value = take(data, path)
             put(data, path, words[value] if isinstance(value, bool) else value)
+    for path, words in _FORMER.items():
+        if has(data, path):
+            value = take(data, path)
+            is_former = isinstance(value, str) and value in words
+            put(data, path, words[value] if is_former else value)
+            notes += [f"{path}={value} → {words[value]}"] if is_former else []
     _picture_switches(data, notes, family)
     _single_buffer(data, notes)
     _shared_network(data, notes)

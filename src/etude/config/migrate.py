@@ -8,8 +8,20 @@ from typing import Any
 from etude.config.schema import SCHEMA_VERSION
 from etude.errors import ConfigError
 
+
+def _greedy(data: dict[str, Any]) -> dict[str, Any]:
+    """The deterministic way to act was called `mode`, and so were the metrics of a second way."""
+    evaluation, checkpoint = data.get("evaluation"), data.get("checkpoint")
+    if isinstance(evaluation, Mapping) and evaluation.get("mode") == "mode":
+        data = {**data, "evaluation": {**evaluation, "mode": "greedy"}}
+    if isinstance(checkpoint, Mapping) and str(checkpoint.get("monitor")).startswith("eval/mode_"):
+        monitor = f"eval/greedy_{str(checkpoint['monitor']).removeprefix('eval/mode_')}"
+        data = {**data, "checkpoint": {**checkpoint, "monitor": monitor}}
+    return data
+
+
 # From a version to the function that turns its configs into the next version's.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _greedy}
 
 
 def migration_changes(data: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from etude.config.constraints import Bounds, Component, NonNegativeFloat, NonNeg
 from etude.config.robots import RobotConfig
 from etude.config.space_settings import Space
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -173,8 +173,8 @@ class EvaluationConfig:
     """Finished episodes per evaluation."""
     num_envs: PositiveInt | None = None
     """Copies to evaluate on. Default: as many as episodes, at most 16."""
-    mode: Literal["auto", "mode", "sample", "both"] = "auto"
-    """mode: the most likely action; sample: as in training; both: one after the other; auto: the algorithm's choice."""
+    mode: Literal["auto", "greedy", "sample", "both"] = "auto"
+    """greedy: the most likely action; sample: as in training; both: one after the other; auto: the algorithm's choice."""
     timeout_s: PositiveFloat | None = None
     """Give up on an evaluation after this many seconds; what has finished by then is reported. Makes a run depend on
     the clock."""

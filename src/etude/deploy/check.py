@@ -51,7 +51,7 @@ def _difference(
         parts = sample_observations(space, graph, rows, np.random.default_rng(first_seed + step))
         observation: Observation = parts[""] if list(parts) == [""] else parts
         is_first = torch.full((rows,), step == 0)
-        own, state, _ = policy.act(observation, state, is_first, mode="mode", generator=generator)
+        own, state, _ = policy.act(observation, state, is_first, mode="greedy", generator=generator)
         read = dict(zip(graph.inputs, (parts[key] for key in _keys(graph, parts)), strict=True)) | memory
         outputs = run({name: value.numpy() for name, value in read.items()})
         action = torch.from_numpy(np.ascontiguousarray(outputs[ACTION]))

@@ -43,7 +43,7 @@ class Player:
         policy: Any,
         environment: VectorEnvironment,
         *,
-        mode: Literal["sample", "mode"],
+        mode: Literal["sample", "greedy"],
         device: torch.device | str = "cpu",
         camera: Camera | None = None,
     ) -> None:

@@ -90,7 +90,7 @@ def policy(subject: Subject) -> str:
     config = assembly.resolve(subject.compose(PROBE, _short(subject)).config)
     loaded = assembly.build_policy(config, copied(trained.state_dict()), environment)
     first = torch.ones(4, dtype=torch.bool)
-    for mode in ("mode", "sample"):
+    for mode in ("greedy", "sample"):
         one, other = (
             p.act(observation, p.initial_state(4), first, mode=mode, generator=torch.Generator().manual_seed(5)).action
             for p in (trained, loaded)
@@ -141,7 +141,7 @@ def hidden_state(subject: Subject) -> str:
 
     def act(state: Any, first: Tensor) -> ActResult:
         with torch.no_grad():
-            return workflow.act(seen, state, first, mode="mode", generator=torch.Generator().manual_seed(1))
+            return workflow.act(seen, state, first, mode="greedy", generator=torch.Generator().manual_seed(1))
 
     new, old = torch.ones(count, dtype=torch.bool), torch.zeros(count, dtype=torch.bool)
     state = act(workflow.initial_state(count), new).state
@@ -183,7 +183,7 @@ def action_mask(subject: Subject) -> str:
     run.close()
     environment = subject.environment("Masked", 8)
     trained, generator = run.workflow.policy(), torch.Generator().manual_seed(1)
-    for mode in ("mode", "sample"):
+    for mode in ("greedy", "sample"):
         observation, _ = environment.reset(range(8))
         state, first = trained.initial_state(8), torch.ones(8, dtype=torch.bool)
         for _ in range(50):

@@ -69,7 +69,7 @@ def _values(subject: Subject, probe: str, expected: Callable[[float], list[float
 def _learns(subject: Subject, probe: str, steps_paid: int, *words: str) -> str:
     run = subject.build(probe, f"logging.every_steps={max(1, subject.steps // 20)}", *words)
     environment = subject.environment(probe, EPISODES)
-    mode = "mode" if subject.workflow_class.evaluation_mode == "mode" else "sample"
+    mode = "greedy" if subject.workflow_class.evaluation_mode == "greedy" else "sample"
 
     def share() -> float:
         result = evaluate_episodes(run.workflow.policy(), environment, EPISODES, mode=mode, seed=subject.seed)

@@ -287,7 +287,7 @@ def evaluation_modes(config: Config) -> tuple[Any, ...]:
     """Return the ways of acting to evaluate, the one that counts first."""
     default = _workflow_class(config).evaluation_mode
     if config.evaluation.mode == "both":
-        return (default, "sample" if default == "mode" else "mode")
+        return (default, "sample" if default == "greedy" else "greedy")
     return (default if config.evaluation.mode == "auto" else config.evaluation.mode,)
 
 

@@ -22,7 +22,7 @@ def measure(
     stored: StoredPolicy,
     episodes: int,
     *,
-    mode: Literal["auto", "mode", "sample", "both"] = "auto",
+    mode: Literal["auto", "greedy", "sample", "both"] = "auto",
     seed: int = 0,
     num_envs: int | None = None,
     timeout_s: float | None = None,

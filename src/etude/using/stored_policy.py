@@ -16,7 +16,7 @@ from etude.runs.saved_checkpoint import Checkpoint, fitting
 from etude.training import assembly, stored_config
 from etude.workflows.policy import Policy
 
-Mode = Literal["sample", "mode"]
+Mode = Literal["sample", "greedy"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class StoredPolicy:
         environment = make_environment(self.config.environment, num_envs=num_envs)
         return self.build(environment), environment
 
-    def modes(self, wanted: Literal["auto", "mode", "sample", "both"]) -> tuple[Mode, ...]:
+    def modes(self, wanted: Literal["auto", "greedy", "sample", "both"]) -> tuple[Mode, ...]:
         """Return the ways of acting that `wanted` means for this algorithm, the one that counts first."""
         return assembly.evaluation_modes(_with_mode(self.config, wanted))
 

@@ -77,7 +77,7 @@ def run_trials(
                 nonlocal state
                 with torch.no_grad():
                     seen, first = map_observation(there, observation), there(is_first)
-                    action, state, _ = policy.act(seen, state, first, mode="mode", generator=generator)
+                    action, state, _ = policy.act(seen, state, first, mode="greedy", generator=generator)
                 return action.to(base.device)
 
             start = derive_seed(config.experiment.seed, TRIAL_SEEDS, seed, script.name)

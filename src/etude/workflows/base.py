@@ -39,8 +39,8 @@ State = Any
 """What an actor carries from step to step: a recurrent state, a plan. None if nothing."""
 Explore = Callable[[np.ndarray], np.ndarray]
 """Observations (N, D) to actions (N, ...), as training data is gathered."""
-Mode = Literal["explore", "sample", "mode"]
-"""explore: as training data is gathered; sample: from the policy as it is; mode: its most likely action."""
+Mode = Literal["explore", "sample", "greedy"]
+"""explore: as training data is gathered; sample: from the policy as it is; greedy: its most likely action."""
 
 
 NOT_READ = torch.empty(0)
@@ -138,7 +138,7 @@ class Workflow(ABC):
     """The dataclass that declares this algorithm's hyper-parameters, `name` among them."""
     needs: ClassVar[Mapping[str, Sequence[str]]] = {}
     """Roles and the methods each must have, checked once at the start: {"actor": ["forward"]}."""
-    evaluation_mode: ClassVar[Mode] = "mode"
+    evaluation_mode: ClassVar[Mode] = "greedy"
     """How this algorithm's policies are measured unless the user says otherwise."""
     default_num_envs: ClassVar[int | None] = None
     """How many copies of an environment it learns from unless the user or a preset says otherwise."""

@@ -45,7 +45,7 @@ class HostActor:
         assert isinstance(seen, Tensor)
         outputs = self._network.forward(seen.numpy())
         before = outputs[:, : self._actions]
-        if self._is_gaussian and mode != "mode":
+        if self._is_gaussian and mode != "greedy":
             noise = torch.empty(before.shape).normal_(generator=generator).numpy()
             noise *= np.exp(outputs[:, self._actions :].clip(*LOG_STD_RANGE))
             before = before + noise

@@ -120,7 +120,7 @@ class ActorPolicy(Policy):
             else:
                 outputs = self._forward(self._normalizer(observation))
         distribution = self._head(outputs, mask)
-        sample = distribution.mode() if mode == "mode" else distribution.sample(generator)
+        sample = distribution.mode() if mode == "greedy" else distribution.sample(generator)
         extras = {"sample": sample, "log_prob": distribution.log_prob(sample)} if self._with_log_prob else {"sample": sample}
         return ActResult(self._head.to_environment(sample), state, extras)
 

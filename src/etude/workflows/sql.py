@@ -195,7 +195,7 @@ class SamplerPolicy(Policy):
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Return the environment action; extras hold it on a scale where the bounds are ±1."""
         noise = torch.zeros(len(is_first), self._head.actions, device=is_first.device)
-        if mode != "mode":
+        if mode != "greedy":
             noise.normal_(generator=generator)
         with evaluating(self._switched):
             sample = sampled(self._sampler, self._head, self._normalizer(observation), noise)

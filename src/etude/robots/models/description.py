@@ -14,7 +14,7 @@ from etude.errors import UserError, did_you_mean
 from etude.files.documents import DocumentError, parse_yaml
 from etude.files.regular import read_own_bytes
 
-MODELS = Path(__file__).parent / "models"
+MODELS = Path(__file__).parent
 
 
 @dataclass(frozen=True)

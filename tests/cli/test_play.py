@@ -176,7 +176,7 @@ def test_every_evaluation_is_noted_in_the_run(root: Path, capsys: pytest.Capture
     assert etude(["evaluate", "@last", "--episodes", "1", "--checkpoint", "best"]) == 0
     first, second, third = read_evaluations(run.logs)
     assert [first["mode"], second["mode"]] == ["greedy", "sample"]
-    assert first["returns"] == report["modes"]["mode"]["returns"]
+    assert first["returns"] == report["modes"]["greedy"]["returns"]
     assert first["checkpoint"] == run.checkpoints().find("last").name
     assert first["seed"] == 2
     assert third["return_ci95"] is None

@@ -48,7 +48,7 @@ def test_train_evaluate_list_and_show(capsys: pytest.CaptureFixture[str], tmp_pa
     assert str(run.relative_to(tmp_path)) in output.err
     assert etude(["evaluate", "@last", "--episodes", "7", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert len(report["modes"]["mode"]["returns"]) == 7
+    assert len(report["modes"]["greedy"]["returns"]) == 7
     assert etude(["evaluate", "@best", "--episodes", "3", "--mode", "both", "--checkpoint", "best"]) == 0
     assert "sample" in capsys.readouterr().out
     assert etude(["runs", "list", "--json"]) == 0

@@ -93,9 +93,9 @@ def test_actions_are_noisy_only_while_collecting(std: float) -> None:
     observation, first = torch.zeros(4000, 3), torch.ones(4000, dtype=torch.bool)
     generator = torch.Generator().manual_seed(1)
     acted = {mode: w.act(observation, None, first, mode=mode, generator=generator) for mode in ("explore", "sample", "greedy")}
-    assert torch.equal(acted["sample"].action, acted["mode"].action)
+    assert torch.equal(acted["sample"].action, acted["greedy"].action)
     assert not w.policy().stochastic
-    noise = acted["explore"].extras["sample"] - acted["mode"].extras["sample"]
+    noise = acted["explore"].extras["sample"] - acted["greedy"].extras["sample"]
     assert noise.std().item() == pytest.approx(std, rel=0.05)
     torch.testing.assert_close(acted["explore"].action, 2 * acted["explore"].extras["sample"])
 

@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from etude.config.compose import compose
+from etude.learning.sources import Replayed
 from etude.training import assembly
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -22,6 +23,7 @@ SPECS = ["Pendulum-v1:sac", "Pendulum-v1:sql", "Pendulum-v1:td3", "Pendulum-v1:t
 MORE = {
     "n-step": ["algorithm.n_step=3"],
     "on the host": ["buffers.replay.device=cpu"],
+    "prioritized": ["buffers.replay.type=prioritized"],
     "one by one": ["algorithm.gradient_steps=1"],
 }
 
@@ -34,6 +36,13 @@ def _run(spec: str, mode: str, *words: str, updates: int = 12) -> Any:
     while orchestrator.counters.updates < updates:
         orchestrator._run_cycle()
     return orchestrator
+
+
+def _draws_inside(orchestrator: Any) -> bool:
+    """Whether drawing and gathering batches is part of what is captured."""
+    workflow = orchestrator.workflow
+    source = Replayed(orchestrator.buffers["replay"], workflow.columns, 16, orchestrator.streams["buffer"])
+    return workflow._executor.draws_inside(source)
 
 
 def _assert_same(one: Any, other: Any) -> None:
@@ -53,16 +62,16 @@ def _assert_same(one: Any, other: Any) -> None:
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_captured_run_is_the_eager_run(spec: str) -> None:
     eager, captured = (_run(spec, mode, updates=40) for mode in ("off", "capture"))
-    assert captured.workflow._step.mode == "captured"
+    assert captured.workflow._executor.mode == "captured"
     assert captured.workflow._explore is not None
-    assert captured.workflow._gathers_inside(captured.buffers["replay"])
+    assert _draws_inside(captured)
     _assert_same(eager, captured)
 
 
 @pytest.mark.parametrize("kind", MORE)
 def test_other_ways_of_replaying_are_the_eager_ones_too(kind: str) -> None:
     eager, captured = (_run("Pendulum-v1:sac", mode, *MORE[kind]) for mode in ("off", "capture"))
-    assert captured.workflow._gathers_inside(captured.buffers["replay"]) == (kind == "one by one")
+    assert _draws_inside(captured) == (kind == "one by one")
     _assert_same(eager, captured)
 
 
@@ -71,7 +80,7 @@ def test_one_update_that_was_compiled_before_it_was_recorded_is_an_eager_one(spe
     """Further ones drift apart: Adam divides roundings of gradients near 0 by their own size."""
     one = ("algorithm.gradient_steps=1", "algorithm.train_every=1")
     eager, compiled = (_run(spec, mode, *one, updates=1) for mode in ("off", "on"))
-    assert compiled.workflow._step.mode == "compiled and captured"
+    assert compiled.workflow._executor.mode == "compiled and captured"
     _assert_same(eager, compiled)
 
 

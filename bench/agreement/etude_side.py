@@ -15,6 +15,7 @@ from agreement.layers import Arrays, linear_layers
 from etude.components.returns import generalized_advantages
 from etude.config.compose import compose
 from etude.config.registry import algorithms
+from etude.learning.noise import Noise
 from etude.training import assembly
 
 OBSERVATION, ACTION, CHOICES, BATCH = 5, 3, 4, 64
@@ -80,15 +81,25 @@ def _batches(rows: Mapping[str, Tensor]) -> Arrays:
     return {f"batch.{name}": column.numpy() for name, column in rows.items()}
 
 
-def _gradients(stage: Any, rows: Mapping[str, Any]) -> tuple[Tensor, Mapping[str, Tensor], dict[Tensor, Tensor]]:
-    loss, metrics = stage.objective(rows)
+def _gradients(
+    w: Any, position: int, rows: Mapping[str, Any], noise: Noise | None = None
+) -> tuple[Tensor, Mapping[str, Tensor], dict[Tensor, Tensor]]:
+    stage = w._executor.update.stages[position]
+    loss, metrics, *_ = stage.loss(rows, **({"noise": noise} if "noise" in stage.takes() else {}))
     parameters = [p for group in stage.optimizer.param_groups for p in group["params"]]
     gradients = torch.autograd.grad(loss, parameters)
     return loss.detach(), metrics, dict(zip(parameters, gradients, strict=True))
 
 
-def _first(rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: column[0] for name, column in rows.items()}
+def _update(w: Any, rows: Mapping[str, Any], noise: Noise) -> None:
+    """Take the next update of a run: what is due takes part."""
+    (due,) = w._executor.due(1)
+    w._executor.once(rows, due, noise)
+    w._executor.taken.value += 1
+
+
+def _batch(rows: Mapping[str, Tensor], k: int = 0) -> dict[str, Tensor]:
+    return {name: column[k] for name, column in rows.items()}
 
 
 def _sac(generator: Generator) -> Arrays:
@@ -105,8 +116,9 @@ def _sac(generator: Generator) -> Arrays:
         }
 
     begin = {**weights("weight"), "weight.log_alpha": w.temperature.log_alpha.detach().numpy().copy()}
-    critic_loss, _, of_critic = _gradients(w._step.stages[0], _first(rows))
-    both_losses, metrics, of_actor = _gradients(w._step.stages[1], _first(rows))
+    noise = Noise(drawn={"policy": torch.cat([rows["noise"], rows["next_noise"]])})
+    critic_loss, _, of_critic = _gradients(w, 0, _batch(rows), noise)
+    both_losses, metrics, of_actor = _gradients(w, 1, _batch(rows), noise)
     temperature_loss = metrics["train/temperature_loss"]
     found = {
         "result.critic loss": critic_loss,
@@ -118,7 +130,7 @@ def _sac(generator: Generator) -> Arrays:
         **linear_layers("gradient.critic", w.critic, both, of_critic.__getitem__),
         **linear_layers("gradient.actor", w.actor, None, of_actor.__getitem__),
     }
-    w._step(rows)
+    _update(w, _batch(rows), noise)
     settings = {"setting.gamma": 0.97, "setting.tau": 0.05, "setting.rate": RATE, "setting.target_entropy": -float(ACTION)}
     return _arrays({**begin, **_batches(rows), **found, **gradients, **weights("after"), **settings})
 
@@ -138,15 +150,17 @@ def _td3(generator: Generator) -> Arrays:
         }
 
     begin = weights("weight")
-    critic_loss, _, of_critic = _gradients(w._step.stages[0], _first(rows))
-    actor_loss, _, of_actor = _gradients(w._step.stages[1], _first(rows))
+    noise = [Noise(drawn={"target": drawn}) for drawn in rows["next_noise"]]
+    critic_loss, _, of_critic = _gradients(w, 0, _batch(rows), noise[0])
+    actor_loss, _, of_actor = _gradients(w, 1, _batch(rows))
     found = {
         "result.critic loss": critic_loss,
         "result.actor loss": actor_loss,
         **linear_layers("gradient.critic", w.critic, both, of_critic.__getitem__),
         **linear_layers("gradient.actor", w.actor, None, of_actor.__getitem__),
     }
-    w._step(rows)  # two updates: the critics move in both, actor and targets in the second
+    for k in range(2):  # the critics move in both, actor and targets in the second
+        _update(w, _batch(rows, k), noise[k])
     settings = {"setting.gamma": 0.97, "setting.tau": 0.05, "setting.rate": RATE}
     return _arrays({**begin, **_batches(rows), **found, **weights("after"), **settings})
 
@@ -159,9 +173,9 @@ def _dqn(generator: Generator) -> Arrays:
     rows = _transitions(generator, 1, 0.97)
     rows["reward"] = 3 * rows["reward"]  # errors on both sides of Huber's bend
     begin = {**linear_layers("weight.q", w.q.network), **linear_layers("weight.target_q", w.target_q.network)}
-    loss, _, of_q = _gradients(w._step.stages[0], _first(rows))
+    loss, _, of_q = _gradients(w, 0, _batch(rows))
     gradients = linear_layers("gradient.q", w.q.network, None, of_q.__getitem__)
-    w._step(rows)  # with the gradient clipped
+    _update(w, _batch(rows), Noise())  # with the gradient clipped
     after = linear_layers("after.q", w.q.network)
     settings = {"setting.gamma": 0.97, "setting.rate": RATE, "setting.max_grad_norm": 0.05}
     return _arrays({**begin, **_batches(rows), "result.loss": loss, **gradients, **after, **settings})
@@ -194,10 +208,7 @@ def _ppo(action_space: spaces.Space[Any], sample: Tensor, generator: Generator) 
     continuous = isinstance(action_space, spaces.Box)
     if continuous:
         begin["weight.log_std"] = w.head.log_std.detach().numpy().copy()
-    objective = w._step._update.stages[0].objective
-    loss, metrics = objective(rows)
-    parameters = [p for p in objective.parameters() if p.requires_grad]
-    of = dict(zip(parameters, torch.autograd.grad(loss, parameters), strict=True))
+    loss, metrics, of = _gradients(w, 0, rows)
     found = {
         "result.loss": loss,
         "result.policy loss": metrics["train/policy_loss"],

@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 from etude.config.compose import compose
+from etude.learning.execute import make_executor
+from etude.learning.noise import Noise
 from etude.learning.optimizers import gradient_norms
-from etude.learning.update_step import PER_ROW, Stage, UpdateStep
+from etude.learning.update import Out, Stage, Update
 from etude.telemetry.jsonl import read_rows
 from etude.training import assembly
 from tests.runs_compared import train
@@ -65,30 +67,27 @@ def test_pieces_give_the_parameters_of_the_full_batch(name: str, pieces: int) ->
 
 def test_a_batch_that_is_normalised_as_a_whole_is_not_normalised_in_pieces() -> None:
     """Were it, the pieces' own means would be taken from the advantages, and the step would be another one."""
-    objective = learner("ppo", 5)._step._update.stages[0].objective
-    scaled = objective.whole_batch(batch())["advantages"]
+    (stage,) = learner("ppo", 5).losses().stages
+    assert stage.prepare is not None
+    scaled = stage.prepare(batch())["advantages"]
     assert float(scaled.mean()) == pytest.approx(0, abs=1e-12)
     assert float(scaled[:10].mean()) != pytest.approx(0, abs=1e-3)
 
 
-class PerRow(nn.Module):
-    """A loss that says how wrong each row was."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(()))
-
-    def forward(self, rows: dict[str, torch.Tensor]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        errors = (self.weight * rows["x"]).square()
-        return errors.mean(), {PER_ROW: errors.detach()}
-
-
 def test_what_belongs_to_rows_stays_in_their_order() -> None:
-    objective = PerRow()
-    step = UpdateStep([Stage(objective, torch.optim.SGD(objective.parameters(), 0.0), name="q", accumulate=3)])
-    rows = torch.arange(14.0).view(2, 7)
-    step({"x": rows})
-    torch.testing.assert_close(step.per_row["q"], rows.square())
+    weight = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(weight.weight)
+
+    def loss(rows: Any) -> Out:
+        errors = weight(rows["x"][:, None]).square().squeeze(-1)
+        return Out(errors.mean(), {}, per_row={"priority": errors})
+
+    stage = Stage("q", loss, torch.optim.SGD(weight.parameters(), 0.0), accumulate=3)
+    executor = make_executor(Update([stage]), {"weight": weight})
+    rows = torch.arange(7.0)
+    (report,) = executor.once({"x": rows}, (True, True), Noise())
+    assert report is not None
+    torch.testing.assert_close(report.per_row["priority"], rows.square())
 
 
 def test_the_squares_of_the_groups_norms_add_up_to_the_whole_norms(tmp_path: Path) -> None:

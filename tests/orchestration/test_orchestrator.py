@@ -137,19 +137,19 @@ def test_a_callbacks_wrong_option_is_found_before_the_run_exists(tmp_path: Path)
 def test_a_hook_that_fails_leaves_a_failed_run_with_its_traceback_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from etude.learning.update_step import UpdateStep
+    from etude.learning.execute import Executor
 
     calls = 0
-    original = UpdateStep.eager
+    original = Executor.once
 
-    def broken(self: UpdateStep, *arguments: Any) -> Any:
+    def broken(self: Executor, *arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls > 10:
             raise RuntimeError("the loss exploded")
         return original(self, *arguments)
 
-    monkeypatch.setattr(UpdateStep, "eager", broken)
+    monkeypatch.setattr(Executor, "once", broken)
     with pytest.raises(RuntimeError, match="exploded"):
         train("CartPole-v1:ppo", tmp_path, *SMALL)
     run = Run.resolve("@last", tmp_path)

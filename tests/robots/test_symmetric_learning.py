@@ -43,8 +43,7 @@ def test_a_batch_and_its_mirror_image_give_the_same_gradient_as_those_of_its_mir
     assert mirror is not None
     batch = prepared(workflow)
     image = {**batch, "observation": mirror.observe(batch["observation"]), "sample": mirror.action(batch["sample"])}
-    objective = workflow._step._update.stages[0].objective  # type: ignore[attr-defined] # the loss itself
-    losses = [objective(rows)[0] for rows in (batch, image)]
+    losses = [workflow.loss(rows)[0] for rows in (batch, image)]
     gradients = [torch.autograd.grad(loss, [*workflow.actor.parameters()]) for loss in losses]
     assert torch.allclose(*losses, rtol=1e-5)
     for one, other in zip(*gradients, strict=True):

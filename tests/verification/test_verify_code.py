@@ -138,7 +138,7 @@ def test_where_the_repository_is_etudes_own_the_stored_etude_is_used(tmp_path: P
     make_repository(repository, {".gitignore": "/runs/\n__pycache__/\n"})
     path = {"PYTHONPATH": str(repository / "src")}
     assert _run(repository, home, "train", "CartPole-v1:ppo", "-q", *SMALL, **path).returncode == 0
-    ppo = repository / "src" / "etude" / "workflows" / "ppo_objective.py"
+    ppo = repository / "src" / "etude" / "workflows" / "ppo.py"
     changed = ppo.read_text().replace("log_ratio.exp()", "log_ratio.exp() * 1.5")
     assert changed != ppo.read_text()
     ppo.write_text(changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,7 @@ from etude.config.compose import compose
 from etude.config.schema import Config
 from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
-from etude.workflows.dqn import DQN, QLoss
+from etude.workflows.dqn import DQN
 
 TINY = (
     *("network.q.hidden_dims=[16]", "algorithm.batch_size=16", "algorithm.learning_starts=40", "algorithm.train_every=4"),
@@ -54,10 +55,9 @@ def learner(*words: str, space: gymnasium.Space[Any] = MASKED) -> DQN:
     return workflow
 
 
-def objective_of(workflow: DQN) -> QLoss:
-    objective = workflow._step.stages[0].objective
-    assert isinstance(objective, QLoss)
-    return objective
+def errors_of(workflow: DQN, rows: Mapping[str, Any]) -> Tensor:
+    """How wrong it is about each row, which is said where rows have weights."""
+    return workflow.loss({**rows, "weight": torch.ones(len(rows["reward"]))}).per_row["priority"]
 
 
 def stir(workflow: DQN) -> None:

@@ -10,7 +10,8 @@ import torch
 
 from etude.components.returns import discounted_returns
 from etude.config.compose import compose
-from etude.learning.gradient_step import GradientStep
+from etude.learning.execute import make_executor
+from etude.learning.sources import Source
 from etude.orchestration.orchestrator import Orchestrator
 from etude.telemetry.jsonl import read_rows
 from etude.training import assembly
@@ -50,18 +51,16 @@ def test_one_step_follows_the_gradient_of_the_three_terms() -> None:
 
 
 class Noted:
-    """Stands where the gradient step would be, and keeps what it is given."""
+    """Stands where updates would be taken, and keeps what it is given."""
 
-    keys = ()
-
-    def __call__(self, batch: Any, indices: torch.Tensor) -> list[torch.Tensor]:
-        self.batch, self.indices = batch, indices
-        return []
+    def run(self, source: Source, count: int) -> dict[str, Any]:
+        self.batch, self.indices = source.columns, source.draw(count)
+        return {}
 
 
 def test_by_default_each_step_looks_to_the_end_of_its_rollout() -> None:
     run, workflow = build("algorithm.gamma=0.9")
-    workflow._step = noted = Noted()  # type: ignore[assignment]
+    workflow._executor = noted = Noted()  # type: ignore[assignment]
     workflow.collect(PHASE, 6)
     columns = {key: value.clone() for key, value in run.buffers["rollout"].columns.items()}
     workflow.update(PHASE, 1)
@@ -89,8 +88,8 @@ def test_rmsprop_is_the_default_and_any_other_optimiser_will_do() -> None:
 def test_an_optimiser_whose_rate_the_host_writes_is_not_captured() -> None:
     for name, mode in (("rmsprop", "eager"), ("adam", "captured")):
         _, workflow = build(f"algorithm.optimizer={name}")
-        step = GradientStep(workflow.actor, workflow.optimizer, max_grad_norm=None, mode="captured")
-        assert step.mode == mode, "a schedule would have no effect inside a graph"
+        executor = make_executor(workflow.losses(), {"actor": workflow.actor, "critic": workflow.critic}, mode="captured")
+        assert executor.mode == mode, "a schedule would have no effect inside a graph"
 
 
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
@@ -109,7 +108,7 @@ def test_actor_and_critic_follow_their_own_schedules(optimizer: str, tmp_path: P
 @pytest.mark.parametrize(("word", "scaled"), [("rollout", True), ("true", True), ("off", False)])
 def test_advantages_are_scaled_on_request(word: str, scaled: bool) -> None:
     _, workflow = build(f"algorithm.normalize_advantages={word}")
-    workflow._step = noted = Noted()  # type: ignore[assignment]
+    workflow._executor = noted = Noted()  # type: ignore[assignment]
     workflow.collect(PHASE, 6)
     workflow.update(PHASE, 1)
     assert (abs(float(noted.batch["advantages"].std()) - 1) < 1e-3) == scaled

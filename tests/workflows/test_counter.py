@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from etude.workflows.counter import Counter
+from etude.compute.counter import Counter
 
 
 def test_it_goes_on_from_what_was_saved() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from etude.compute.accelerate import SETTINGS, Mode
+from etude.learning.compiled import Compiled
+from etude.learning.execute import Eager
+from etude.learning.sources import Minibatches
 from etude.orchestration.orchestrator import Orchestrator
 from etude.workflows.base import Phase
 from etude.workflows.dqn import DQN
@@ -45,7 +49,7 @@ def test_a_loaded_run_has_the_same_targets_moments_experience_and_next_batch(kin
         first._run_cycle()
     second.load_state_dict(copied(first.state_dict()))
     one, other = first.workflow.state_dict(), second.workflow.state_dict()
-    for part in ("q", "target_q", "optimizer", "_updates", "_explored"):
+    for part in ("q", "target_q", "optimizer", "_executor", "_explored"):
         assert_same_state(other[part], one[part], part)
     assert not torch.equal(one["q"]["network.layers.0.weight"], one["target_q"]["network.layers.0.weight"])
     for run in (first, second):
@@ -90,16 +94,17 @@ def test_the_target_network_moves_at_every_third_update_and_only_then(tau: float
 
 def test_priorities_are_written_back_before_the_next_batch_is_drawn() -> None:
     run = build(*PRIORITIZED)
-    workflow, calls = dqn_of(run), []
-    buffer = run.buffers["replay"]
+    executor, calls, said = dqn_of(run)._executor, [], []
+    buffer, once = run.buffers["replay"], executor.once
     sample, write = buffer.sample_many, buffer.write_back  # type: ignore[attr-defined]
     buffer.sample_many = lambda *a: calls.append("draw") or sample(*a)  # type: ignore[attr-defined]
     buffer.write_back = lambda *a, **k: calls.append(k["priority"].clone()) or write(*a, **k)  # type: ignore[method-assign]
+    executor.once = lambda *a: said.append(once(*a)) or said[-1]  # type: ignore[method-assign]
     while run.counters.updates < 4:
         run._run_cycle()
     assert [call if isinstance(call, str) else "write" for call in calls] == ["draw", "write"] * 4
     assert all(call.shape == (16,) and (call >= 0).all() for call in calls[1::2])
-    assert torch.equal(calls[-1], workflow._step.per_row["q"].flatten())
+    assert all(torch.equal(call, report.per_row["priority"]) for call, (report,) in zip(calls[1::2], said, strict=True))
 
 
 FAST: dict[str, tuple[tuple[str, ...], int]] = {
@@ -128,33 +133,60 @@ def test_a_recorded_update_equals_an_eager_one(kind: str, mode: Mode) -> None:
 
 
 def compare_with_eager(words: tuple[str, ...], at_once: int, device: str, mode: Mode) -> None:
-    """After four updates: weights, what rows said, and metrics."""
+    """After four updates: weights, what was said of rows where they have priorities, and metrics."""
     pair = [build(*words, f"experiment.compile={how}", f"experiment.device={device}") for how in ("off", SETTINGS[mode])]
+    executor, calls, errors = dqn_of(pair[1])._executor, [], [_priorities_of(run) for run in pair]
+    steps = executor.steps
+    executor.steps = lambda *a: calls.append(len(a[-1])) or steps(*a)  # type: ignore[method-assign]
     for run in pair:
         while run.counters.updates < 4:
             run._run_cycle()
-    slow, fast = (dqn_of(run) for run in pair)
-    assert fast._step.mode == mode
+    assert executor.mode == mode
+    assert calls == [at_once] * (4 // at_once)
     for part in ("q", "target_q"):
         torch.testing.assert_close(weights(pair[0], part), weights(pair[1], part), rtol=1e-4, atol=1e-5)
-    assert fast._step.per_row["q"].shape == (at_once, 16)
-    torch.testing.assert_close(slow._step.per_row["q"][-1], fast._step.per_row["q"][-1], rtol=1e-3, atol=1e-4)
+    assert [len(each) for each in errors] == ([4, 4] if words[:1] == PRIORITIZED else [0, 0])
+    for eager, other in zip(*errors, strict=True):
+        torch.testing.assert_close(eager, other, rtol=1e-3, atol=1e-4)
     one, other = (run.workflow.metrics.drain() for run in pair)
     assert other == pytest.approx(one, rel=1e-3, abs=1e-4)
 
 
+def _priorities_of(run: Orchestrator) -> list[torch.Tensor]:
+    """What is written back to its buffer from now on, (16,) for each update."""
+    buffer, written = run.buffers["replay"], []
+    write = buffer.write_back
+    buffer.write_back = lambda *a, **k: written.append(k["priority"].clone()) or write(*a, **k)  # type: ignore[method-assign]
+    return written
+
+
 @pytest.mark.parametrize("double", ["true", "false"])
-def test_what_the_target_says_of_several_updates_at_once_is_what_it_says_of_each(double: str) -> None:
+def test_what_the_target_says_of_several_updates_at_once_is_what_it_says_of_each(
+    double: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_it_is(function: Any, device: torch.device, *fixed: Any) -> Any:
+        return lambda *tensors: function(*tensors, *fixed)
+
+    monkeypatch.setattr("etude.learning.compiled.compile_apart", as_it_is)
     words = ("algorithm.target_every=3", "algorithm.tau=0.5", f"algorithm.double={double}")
     together, apart = build(*words), build(*words)
     while together.counters.updates < 1:
         together._run_cycle()
     apart.load_state_dict(copied(together.state_dict()))
-    rows = together.buffers["replay"].sample_many(8, 16, torch.Generator().manual_seed(1), DQN.columns)
-    rows = {name: rows[name] for name in DQN.columns}
-    at_once = dqn_of(together)._step(rows)["q"]
-    one_by_one = [dqn_of(apart)._step({key: column[k : k + 1] for key, column in rows.items()}, first=k) for k in range(8)]
-    torch.testing.assert_close(at_once, torch.cat([each["q"] for each in one_by_one]), rtol=1e-4, atol=1e-5)
+    rows = together.buffers["replay"].sample(128, torch.Generator().manual_seed(1))
+    rows, order = {name: rows[name] for name in DQN.columns}, torch.arange(128).view(8, 16)
+    looked_ahead, original = [], DQN.target_outputs
+
+    def counted(self: DQN, batch: Any) -> Any:
+        looked_ahead.append(len(batch["next_observation"]))
+        return original(self, batch)
+
+    monkeypatch.setattr(DQN, "target_outputs", counted)
+    executor = Compiled(dqn_of(together).losses(), {"q": dqn_of(together).q}, None)
+    at_once = executor.steps(Minibatches(rows, order), rows, order, executor.due(8)).tables()["q"].values
+    one_by_one = Eager(dqn_of(apart).losses(), {"q": dqn_of(apart).q}, None).run(Minibatches(rows, order), 8)["q"].values
+    assert looked_ahead == [3 * 16, 3 * 16, 2 * 16], "as far as the target stays the same"
+    torch.testing.assert_close(at_once, one_by_one, rtol=1e-4, atol=1e-5)
     for part in ("q", "target_q"):
         torch.testing.assert_close(weights(together, part), weights(apart, part), rtol=1e-4, atol=1e-6)
 
@@ -164,5 +196,5 @@ def test_batches_sampled_together_are_those_sampled_one_by_one(monkeypatch: pyte
     for orchestrator in (together, apart):
         while orchestrator.counters.updates < 18:
             orchestrator._run_cycle()
-        monkeypatch.setattr("etude.workflows.off_policy.SAMPLED_AT_ONCE", 1)
+        monkeypatch.setattr("etude.learning.sources.SAMPLED_AT_ONCE", 1)
     assert_same_state(state_of(together), state_of(apart))

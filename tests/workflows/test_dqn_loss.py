@@ -8,15 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from etude.learning.update_step import PER_ROW
 from etude.workflows.dqn import DQN
 from tests.workflows.dqn_runs import (
     DISTRIBUTIONS,
     build,
     dqn_of,
+    errors_of,
     learner,
     masked_rows,
-    objective_of,
     stir,
 )
 
@@ -44,9 +43,9 @@ def test_targets_are_by_the_book(double: bool, dueling: bool) -> None:
     following = workflow.target_q(rows["next_observation"])[each, by_q if double else by_target, 0]
     value = workflow.q(rows["observation"])[each, rows["action"], 0]
     error = 3 * rows["reward"] + rows["discount"] * following - value
-    loss, metrics = objective_of(workflow)(rows)
+    loss, metrics, *_ = workflow.loss(rows)
     torch.testing.assert_close(loss, huber(error).mean())
-    torch.testing.assert_close(metrics[PER_ROW], error.abs())
+    torch.testing.assert_close(errors_of(workflow, rows), error.abs())
     torch.testing.assert_close(metrics["train/q_mean"], value.mean())
     torch.testing.assert_close(metrics["train/q_target_mean"], (error + value).mean())
 
@@ -60,9 +59,10 @@ def test_distributions_are_those_of_the_actions(kind: str) -> None:
     following = workflow.target_q(rows["next_observation"])[each, best(workflow, rows, workflow.q)]
     taken = workflow.q(rows["observation"])[each, rows["action"]]
     losses, errors = workflow.q.distribution.errors(taken, following, rows["reward"], rows["discount"])
-    loss, metrics = objective_of(workflow)(rows)
-    torch.testing.assert_close(loss, losses.mean())
-    torch.testing.assert_close(metrics[PER_ROW], errors)
+    out = workflow.loss(rows)
+    torch.testing.assert_close(out.loss, losses.mean())
+    assert not out.per_row, "nobody asks without weights"
+    torch.testing.assert_close(errors_of(workflow, rows), errors)
 
 
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
@@ -70,12 +70,11 @@ def test_distributions_are_those_of_the_actions(kind: str) -> None:
 def test_importance_weights_multiply_each_rows_loss(kind: str) -> None:
     workflow, rows = learner(*DISTRIBUTIONS[kind]), masked_rows()
     stir(workflow)
-    objective = objective_of(workflow)
-    alone = torch.stack([objective({**rows, "weight": 16.0 * (torch.arange(16) == i)})[0] for i in range(16)])
+    alone = torch.stack([workflow.loss({**rows, "weight": 16.0 * (torch.arange(16) == i)}).loss for i in range(16)])
     weight = torch.rand(16, generator=torch.Generator().manual_seed(0))
-    loss, metrics = objective({**rows, "weight": weight})
-    torch.testing.assert_close(loss, (alone * weight).mean())
-    torch.testing.assert_close(metrics[PER_ROW], objective(rows)[1][PER_ROW])  # how wrong a row is does not depend on them
+    out = workflow.loss({**rows, "weight": weight})
+    torch.testing.assert_close(out.loss, (alone * weight).mean())
+    torch.testing.assert_close(out.per_row["priority"], errors_of(workflow, rows))  # how wrong a row is depends on no weight
 
 
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
@@ -83,7 +82,7 @@ def test_an_end_where_nothing_is_allowed_is_no_trouble(kind: str) -> None:
     workflow, rows = learner(*DISTRIBUTIONS[kind]), masked_rows()
     rows["next_observation"]["action_mask"].zero_()
     rows["discount"] = torch.zeros(16)
-    loss, _ = objective_of(workflow)(rows)
+    loss = workflow.loss(rows).loss
     loss.backward()
     assert torch.isfinite(loss)
     gradients = [p.grad for p in workflow.q.parameters()]
@@ -100,7 +99,7 @@ def test_a_time_limit_is_bootstrapped_and_an_end_is_not() -> None:
     with torch.no_grad():
         following = workflow.target_q(batch["next_observation"]).squeeze(-1).amax(-1)
         value = workflow.q(batch["observation"]).squeeze(-1).gather(1, batch["action"][:, None])[:, 0]
-        errors = objective_of(workflow)(batch)[1][PER_ROW]
+        errors = errors_of(workflow, batch)
     cut, ended = batch["truncated"] & ~batch["terminated"], batch["terminated"]
     assert cut.any()
     assert ended.any()
@@ -118,7 +117,7 @@ def test_several_rewards_are_summed_before_the_target_counts() -> None:
     with torch.no_grad():
         following = workflow.target_q(batch["next_observation"]).squeeze(-1).amax(-1)
         value = workflow.q(batch["observation"]).squeeze(-1).gather(1, batch["action"][:, None])[:, 0]
-        errors = objective_of(workflow)(batch)[1][PER_ROW]
+        errors = errors_of(workflow, batch)
     whole = (batch["discount"] - 0.99**3).abs() < 1e-6
     assert whole.any()
     right = (1 + 0.99 + 0.99**2 + 0.99**3 * following - value).abs()

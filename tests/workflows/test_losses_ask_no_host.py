@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import pytest
+import torch
 
 from etude.config.compose import compose
+from etude.learning.noise import Noise
+from etude.learning.update import as_out
 from etude.training import assembly
 
 TINY = (
@@ -28,12 +30,17 @@ def test_a_loss_needs_no_numbers(spec: str) -> None:
         orchestrator._run_cycle()
     workflow: Any = orchestrator.workflow
     batch = orchestrator.buffers["replay"].sample(8, orchestrator.streams["buffer"])
-    noise = {name: column[0] for name, column in workflow.noise(1, orchestrator.streams["noise"]).items()}
-    rows = {name: column.to("meta") for name, column in {**batch, **noise}.items()}
-    for stage in workflow._step.stages:
-        objective = deepcopy(stage.objective).to("meta")
-        loss, metrics = objective(rows)
-        loss.backward()
-        assert all(value.device.type == "meta" for value in (loss, *metrics.values()))
+    batch["weight"] = torch.ones(8)
+    executor, asked = workflow._executor, Noise(orchestrator.streams["noise"])
+    executor.once(batch, (True,) * 3, asked)
+    noise = Noise(drawn={name: torch.empty(request.shape, device="meta") for name, request in asked.requests.items()})
+    rows = {name: column.to("meta") for name, column in batch.items()}
+    executor.modules.to("meta")
+    if "_fixed" in vars(workflow):
+        workflow._fixed = {name: value.to("meta") for name, value in workflow._fixed.items()}
+    for position, stage in enumerate(executor.update.stages):
+        out = as_out(stage.loss(rows, **executor.given(position, {}, stage.state, noise)))
+        out.loss.backward()
+        assert all(value.device.type == "meta" for value in (out.loss, *out.metrics.values(), *out.per_row.values()))
         with pytest.raises(RuntimeError, match="meta"):
-            loss.item()
+            out.loss.item()

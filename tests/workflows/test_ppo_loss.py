@@ -15,6 +15,7 @@ from torch import Tensor, distributions
 from etude.config.schedules import Schedule
 from etude.config.validate import Part
 from etude.errors import ConfigError
+from etude.learning.execute import Table
 from etude.workflows.base import Phase
 from etude.workflows.ppo import ADAPTIVE_RATE_RANGE, PPO
 from tests.workflows.tiny_runs import Counting, learner, ppo_config, ppo_of, start
@@ -229,17 +230,17 @@ def test_a_breach_of_target_kl_leaves_the_rest_of_the_rollout_without_effect(
 ) -> None:
     run = start(ppo_config(target_kl=1e-6, learning_rate=Schedule.constant(rate), epochs=4, optimizer=part))
     workflow, weights = ppo_of(run), []
-    update = workflow._step._update
-    take_step = update.eager
+    executor = workflow._executor
+    take_step = executor.once
 
     def watched(*arguments: Any) -> Any:
         result = take_step(*arguments)
         weights.append([p.detach().clone() for p in (*workflow.actor.parameters(), *workflow.critic.parameters())])
         return result
 
-    monkeypatch.setattr(update, "eager", watched)
+    monkeypatch.setattr(executor, "once", watched)
     if on_device:  # where asking costs, every step is computed and skipped by the optimiser
-        monkeypatch.setattr(workflow, "_stopped_on_host", lambda: False)
+        monkeypatch.setattr(executor, "is_over", lambda: False)
     workflow.collect(Phase("train"), 16)
     result = workflow.update(Phase("train"), 1)
     assert result.updates == 16
@@ -275,9 +276,9 @@ def test_without_a_breach_nothing_is_stopped() -> None:
 def test_steps_that_were_left_out_for_nan_are_not_taken() -> None:
     run = start(ppo_config(target_kl=1e6))
     workflow = ppo_of(run)
-    workflow._step._update.keys[""] = ("train/loss", "train/approx_kl", "train/skipped")
+    keys = ("train/loss", "train/approx_kl", "train/skipped")
     steps = torch.tensor([[0.0, 0.0, 0.0], [0.0, torch.nan, 1.0], [0.0, 1.0, 0.0], [0.0, 1e7, 0.0], [0.0, 0.0, 0.0]])
-    assert workflow._taken(steps) == 2
+    assert workflow._taken(Table(keys, steps)) == 2
 
 
 def test_an_adaptive_rate_moves_by_half_and_stays_in_its_range() -> None:

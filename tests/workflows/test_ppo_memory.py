@@ -219,7 +219,7 @@ def test_compiling_what_cannot_be_compiled_is_said_and_left() -> None:
     left_alone = assembly.resolve(compose("CartPole-v1:ppo", words=[*words, "training.total_steps=100_000_000"]).config)
     assert assembly.remarks(left_alone, left_alone) == []
     assert left_alone.experiment.compile == "off"
-    assert ppo_of(start(asked))._step.mode == "eager"
+    assert ppo_of(start(asked))._executor.mode == "eager"
 
 
 def test_a_network_of_ones_own_that_remembers_trains(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,12 @@ from gymnasium import spaces
 from etude.components.critics import with_action
 from etude.config.compose import compose
 from etude.errors import UserError
+from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
 from etude.workflows.sac import Temperature
 from etude.workflows.sac import _head as head_for
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
-from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, batch_of, start
+from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, batch_of, normal, start
 
 TINY = (
     *("network.actor.hidden_dims=[16]", "network.critic.hidden_dims=[16]", "algorithm.batch_size=16"),
@@ -48,25 +49,27 @@ def test_a_stopped_run_is_the_run_that_was_not(spec: str, tmp_path: Path) -> Non
 def test_targets_are_by_the_book() -> None:
     orchestrator = build("Pendulum-v1:sac", "algorithm.reward_scale=3")
     w, batch = orchestrator.workflow, rows(orchestrator)
-    objective = w._step.stages[0].objective  # type: ignore[attr-defined]
+    noise = normal(2, 16, 1)
     with torch.no_grad():
         mean, log_std = w.actor(batch["next_observation"]).chunk(2, -1)  # type: ignore[attr-defined]
-        before = mean + log_std.clamp(-20, 2).exp() * batch["next_noise"]
+        before = mean + log_std.clamp(-20, 2).exp() * noise[1]
         density = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp()).log_prob(before).sum(-1)
         log_prob = density - torch.log(1 - before.tanh().square() + 1e-9).sum(-1)
         q = w.target_critic(with_action(batch["next_observation"], before.tanh())).squeeze(-1)  # type: ignore[attr-defined]
         y = 3 * batch["reward"] + 0.99 * (~batch["terminated"]) * (q.amin(0) - w.temperature() * log_prob)  # type: ignore[attr-defined]
         values = w.critic(with_action(batch["observation"], batch["sample"])).squeeze(-1)  # type: ignore[attr-defined]
         expected = 0.5 * sum(((value - y) ** 2).mean() for value in values)
-    torch.testing.assert_close(objective(batch)[0].detach(), expected, rtol=1e-5, atol=1e-5)
+    out = w.critic_loss(batch, Noise(drawn={"policy": noise}))  # type: ignore[attr-defined]
+    torch.testing.assert_close(out.loss.detach(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("reduction", ["min", "mean"])
 def test_the_actor_climbs_the_lowest_critic_or_their_mean(reduction: str) -> None:
     orchestrator = build("Pendulum-v1:sac", f"algorithm.actor_q_reduction={reduction}", "algorithm.temperature=0.3")
     w, batch = orchestrator.workflow, rows(orchestrator)
-    loss, metrics = w._step.stages[1].objective(batch)  # type: ignore[attr-defined]
-    action, log_prob = w.head(w.actor(batch["observation"])).draw(batch["noise"])  # type: ignore[attr-defined]
+    noise = normal(2, 16, 1)
+    loss, metrics = w.actor_loss(batch, Noise(drawn={"policy": noise}))  # type: ignore[attr-defined]
+    action, log_prob = w.head(w.actor(batch["observation"])).draw(noise[0])  # type: ignore[attr-defined]
     q = w.critic(with_action(batch["observation"], action)).squeeze(-1)  # type: ignore[attr-defined]
     believed = q.amin(0) if reduction == "min" else q.mean(0)
     torch.testing.assert_close(loss, (0.3 * log_prob - believed).mean())

@@ -12,10 +12,11 @@ import torch
 from etude.components.critics import with_action, with_part
 from etude.components.stein import squash_correction, stein_direction
 from etude.errors import UserError
+from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
-from etude.workflows.sql import SQL, SamplerLoss, soft_value
+from etude.workflows.sql import SQL, soft_value
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
-from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, batch_of, start
+from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, batch_of, normal, start
 
 TINY = (
     *("network.sampler.hidden_dims=[16]", "network.critic.hidden_dims=[16]", "algorithm.batch_size=16"),
@@ -43,25 +44,27 @@ def test_the_value_of_a_quadratic_is_its_closed_form(actions: int) -> None:
 
 def test_targets_are_by_the_book() -> None:
     w, batch = filled("algorithm.reward_scale=3")
+    particles = normal(6, 1).tanh()
     with torch.no_grad():
         y = []
         for row in range(16):
             here = batch["next_observation"][row : row + 1].expand(6, -1)
-            q = w.target_critic(with_action(here, batch["particles"])).squeeze(-1).amin(0)
+            q = w.target_critic(with_action(here, particles)).squeeze(-1).amin(0)
             value = torch.logsumexp(q, 0) - math.log(6) + math.log(2)
             y.append(3 * batch["reward"][row] + 0.99 * (~batch["terminated"][row]) * value)
         values = w.critic(with_action(batch["observation"], batch["sample"])).squeeze(-1)
         expected = 0.5 * sum(((value - torch.stack(y)) ** 2).mean() for value in values)
-    torch.testing.assert_close(w._step.stages[0].objective(batch)[0].detach(), expected, rtol=1e-5, atol=1e-5)
+    out = w.critic_loss(batch, Noise(drawn={"particles": particles}))
+    torch.testing.assert_close(out.loss.detach(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.25])
 def test_the_sampler_moves_along_stein_s_direction(ratio: float) -> None:
     """The loss changes the sampler as if each moved action were pushed by its direction."""
     w, batch = filled(f"algorithm.kernel_update_ratio={ratio}")
-    moved = int(8 * ratio)
+    moved, noise = int(8 * ratio), normal(16, 8, 1)
     observation = batch["observation"].repeat_interleave(8, 0)
-    actions = w.sampler(with_part(observation, "noise", batch["noise"].reshape(-1, 1))).tanh().view(16, 8, 1)
+    actions = w.sampler(with_part(observation, "noise", noise.reshape(-1, 1))).tanh().view(16, 8, 1)
     fixed = actions[:, : 8 - moved].detach().requires_grad_()
     rows = batch["observation"].repeat_interleave(8 - moved, 0)
     q = w.critic(with_action(rows, fixed.reshape(-1, 1))).squeeze(-1).amin(0)
@@ -69,7 +72,7 @@ def test_the_sampler_moves_along_stein_s_direction(ratio: float) -> None:
     direction = stein_direction(fixed.detach(), actions[:, 8 - moved :].detach(), score)
     parameters = list(w.sampler.parameters())
     expected = torch.autograd.grad(actions[:, 8 - moved :], parameters, -direction / (16 * moved))
-    found = torch.autograd.grad(w._step.stages[1].objective(batch)[0], parameters)
+    found = torch.autograd.grad(w.sampler_loss(batch, Noise(drawn={"sampler": noise}))[0], parameters)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
@@ -89,15 +92,14 @@ def test_a_sampler_has_two_modes_where_the_critic_has(seed: int) -> None:
     words = ("network.sampler.hidden_dims=[32,32]", "algorithm.kernel_particles=32", f"experiment.seed={seed}")
     w: Any = build(*words).workflow
     assert isinstance(w, SQL)
-    loss = SamplerLoss(w)
-    loss.critic = hills = TwoHills()
+    w.critic = hills = TwoHills()
     optimizer = torch.optim.Adam(w.sampler.parameters(), lr=3e-3)
     generator = torch.Generator().manual_seed(seed)
-    observations = torch.randn(8, 3, generator=generator)
+    batch = {"observation": torch.randn(8, 3, generator=generator), "reward": torch.zeros(8)}
     for step in range(400):
         hills.height = min(1.0, step / 250)
         optimizer.zero_grad()
-        loss({"observation": observations, "noise": torch.randn(8, 32, 1, generator=generator)})[0].backward()
+        w.sampler_loss(batch, Noise(generator))[0].backward()
         optimizer.step()
     observation, first = torch.zeros(2000, 3), torch.ones(2000, dtype=torch.bool)
     action = w.policy().act(observation, None, first, mode="sample", generator=generator).extras["sample"]

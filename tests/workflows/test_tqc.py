@@ -11,9 +11,10 @@ import torch
 from etude.components.critics import with_action
 from etude.components.quantiles import quantile_huber_losses, quantile_levels
 from etude.errors import UserError
+from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
-from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, batch_of, start
+from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, batch_of, normal, start
 
 TINY = (
     *("network.actor.hidden_dims=[16]", "network.critic.hidden_dims=[16]", "algorithm.batch_size=16"),
@@ -66,8 +67,9 @@ def test_the_loss_is_least_at_the_quantiles() -> None:
 @pytest.mark.parametrize(("critics", "dropped"), [(2, 0), (2, 2), (3, 1)])
 def test_targets_are_by_the_book(critics: int, dropped: int) -> None:
     w, batch = filled("algorithm.reward_scale=3", f"algorithm.critics={critics}", f"algorithm.drop_quantiles={dropped}")
+    noise = normal(2, 16, 1)
     with torch.no_grad():
-        action, log_prob = w.head(w.actor(batch["next_observation"])).draw(batch["next_noise"])
+        action, log_prob = w.head(w.actor(batch["next_observation"])).draw(noise[1])
         pooled = w.target_critic(with_action(batch["next_observation"], action))
         values = w.critic(with_action(batch["observation"], batch["sample"]))
         alpha = w.temperature().item()
@@ -78,14 +80,16 @@ def test_targets_are_by_the_book(critics: int, dropped: int) -> None:
         y = [3 * batch["reward"][row].item() + lives * (z - alpha * log_prob[row].item()) for z in lowest]
         losses += [slow_loss(values[critic, row].tolist(), y) for critic in range(critics)]
     expected = torch.tensor(sum(losses) / len(losses))
-    torch.testing.assert_close(w._step.stages[0].objective(batch)[0].detach(), expected, rtol=1e-5, atol=1e-5)
+    out = w.critic_loss(batch, Noise(drawn={"policy": noise}))
+    torch.testing.assert_close(out.loss.detach(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("reduction", ["min", "mean"])
 def test_the_actor_climbs_the_mean_of_the_critics_or_the_lowest(reduction: str) -> None:
     w, batch = filled(f"algorithm.actor_q_reduction={reduction}", "algorithm.temperature=0.3")
-    loss, _ = w._step.stages[1].objective(batch)
-    action, log_prob = w.head(w.actor(batch["observation"])).draw(batch["noise"])
+    noise = normal(2, 16, 1)
+    loss, _ = w.actor_loss(batch, Noise(drawn={"policy": noise}))
+    action, log_prob = w.head(w.actor(batch["observation"])).draw(noise[0])
     means = w.critic(with_action(batch["observation"], action)).mean(-1)
     believed = means.mean(0) if reduction == "mean" else means.min(0).values
     torch.testing.assert_close(loss, (0.3 * log_prob - believed).mean())

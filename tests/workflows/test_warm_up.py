@@ -67,15 +67,3 @@ def test_a_run_that_learns_says_when_that_starts_and_nothing_else(tmp_path: Path
     log = run.log_path.read_text(encoding="utf-8")
     assert log.count("learning starts at 40") == 1
     assert "learnt" not in log
-
-
-@pytest.mark.parametrize("spec", ["Pendulum-v1:sac", "Pendulum-v1:td3", "Pendulum-v1:tqc", "Pendulum-v1:sql"])
-def test_priorities_without_effect_are_refused(spec: str) -> None:
-    # Defect 26: accepted, and sampled uniformly, for nobody ever wrote a priority.
-    algorithm = spec.partition(":")[2]
-    with pytest.raises(ConfigError) as caught:
-        compose(spec, words=("buffers.replay.type=prioritized",))
-    (problem,) = caught.value.problems
-    assert problem.startswith(f"buffers.replay.type=prioritized: {algorithm} does not say how wrong it was")
-    assert problem.endswith("set buffers.replay.type=replay, or use dqn")
-    compose("CartPole-v1:dqn", words=("buffers.replay.type=prioritized",))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from etude.config.compose import compose
 from etude.orchestration.orchestrator import Orchestrator
@@ -20,13 +21,16 @@ def start(spec: str, words: Sequence[str]) -> Orchestrator:
 
 
 def batch_of(orchestrator: Orchestrator) -> tuple[Any, dict[str, Any]]:
-    """Fill the buffer and return the workflow and a batch with the noise that an update on it needs."""
+    """Fill the buffer and return the workflow and a batch from it."""
     while not orchestrator.buffers["replay"].ready:
         orchestrator._run_cycle()
     workflow: Any = orchestrator.workflow
-    batch = orchestrator.buffers["replay"].sample(16, orchestrator.streams["buffer"])
-    noise = {name: column[0] for name, column in workflow.noise(1, orchestrator.streams["noise"]).items()}
-    return workflow, {**batch, **noise}
+    return workflow, orchestrator.buffers["replay"].sample(16, orchestrator.streams["buffer"])
+
+
+def normal(*shape: int) -> Tensor:
+    """Noise that is always the same."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(4))
 
 
 def assert_compiled_equals_eager(spec: str, words: Sequence[str], roles: Sequence[str], updates: int = 3) -> None:
@@ -35,7 +39,7 @@ def assert_compiled_equals_eager(spec: str, words: Sequence[str], roles: Sequenc
         while orchestrator.counters.updates < updates:
             orchestrator._run_cycle()
     eager, fast = (orchestrator.workflow.state_dict() for orchestrator in pair)
-    assert pair[1].workflow._step.mode == "compiled"  # type: ignore[attr-defined]
+    assert pair[1].workflow._executor.mode == "compiled"
     for role in roles:
         for name, value in eager[role].items():
             torch.testing.assert_close(value, fast[role][name], rtol=1e-4, atol=1e-5)

@@ -43,6 +43,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     """A replay whose learner says how much each transition matters: `write_back(index, generation, priority=|td error|)`."""
 
     Config = PrioritizedConfig
+    wants_errors = True
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Generator, Tensor
@@ -286,6 +286,9 @@ class ReplayBuffer(Buffer):
     def _drawable(self) -> int:
         return self.size if self._stacks is None else self.size - self._stacks.lost * self.ring.num_envs
 
+    wants_errors: ClassVar[bool] = False
+    """Whether it wants to be told how wrong losses were about each transition, before it is drawn from again."""
+
     @property
     def is_plain(self) -> bool:
         """Whether a batch is the rows at random places and nothing else: a function of tensors, to be captured or compiled."""
@@ -294,12 +297,6 @@ class ReplayBuffer(Buffer):
     def draw_places(self, count: int, n: int, generator: Generator) -> Tensor:
         """Return where the transitions of `count` batches lie, (count, n): those that `sample_many` would return."""
         return self._index(self._random_many(count, n, generator))
-
-    def rows(self, count: int, n: int, generator: Generator, columns: Collection[str]) -> Batch:
-        """Return the columns of `count` batches, (count, n, ...), and nothing that only the host knows: see `is_plain`."""
-        index = self.draw_places(count, n, generator)
-        batch = self._one_step({key: self.ring.flat[key] for key in columns if key in self.ring.flat}, index.reshape(-1))
-        return map_columns(batch, lambda column: column.view(*index.shape, *column.shape[1:]))
 
     def _index(self, random: Mapping[str, Tensor]) -> Tensor:
         """Return which transitions were drawn: slot · N + environment. (..., n)"""

@@ -7,6 +7,7 @@ a normalised observation is mirrored as a raw one is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -42,7 +43,7 @@ def with_image(observation: Observation, mirror: Mirror) -> Observation:
     return torch.cat([observation, image])
 
 
-def with_images(rows: Batch, mirror: Mirror) -> Batch:
+def with_images(rows: Mapping[str, Any], mirror: Mirror) -> Batch:
     """Return a minibatch (B, ...) and its mirror image, (2·B, ...): mirrored actions are as good there as these are here."""
     twice = {key: torch.cat([value, value]) for key, value in rows.items() if isinstance(value, Tensor)}
     sample = torch.cat([rows["sample"], mirror.action(rows["sample"])])

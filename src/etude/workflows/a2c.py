@@ -27,8 +27,9 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import ACTION_MASK, Observation
-from etude.learning.gradient_step import GradientStep
 from etude.learning.optimizers import build_optimizer
+from etude.learning.sources import Minibatches
+from etude.learning.update import Stage, Update
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 from etude.workflows.policy import ActorPolicy, Policy
@@ -118,14 +119,24 @@ class A2C(Workflow):
         actor_parameters = [*self.actor.parameters(), *self.head.parameters()]
         groups = {"actor": (actor_parameters, rate), "critic": (self.critic.parameters(), critic_rate)}
         self.optimizer = build_optimizer(settings.optimizer, groups)
-        self._step = GradientStep(
-            Objective(self.actor, self.critic, self.head, self.scheduled("value_coef"), self.scheduled("entropy_coef")),
-            self.optimizer,
-            max_grad_norm=settings.max_grad_norm,
-            accumulate=settings.accumulate,
-            skip_non_finite=context.config.training.on_nan == "skip",
-            mode=context.mode,
-        )
+        self._executor = self.executor(self.losses())
+
+    def losses(self) -> Update:
+        """One loss of actor and critic together."""
+        settings = self.settings
+        for name in ("value_coef", "entropy_coef"):
+            self.scheduled(name)
+        return Update([Stage("", self.loss, self.optimizer, settings.max_grad_norm, accumulate=settings.accumulate)])
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a rollout: policy gradient, value error and entropy bonus."""
+        mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
+        distribution = self.head(self.actor(batch["observation"]), mask)
+        policy_loss = -(distribution.log_prob(batch["sample"]) * batch["advantages"]).mean()
+        value_loss = (self.critic(batch["observation"]).squeeze(-1) - batch["returns"]).square().mean()
+        entropy = distribution.entropy().mean()
+        loss = policy_loss + self.scheduled("value_coef") * value_loss - self.scheduled("entropy_coef") * entropy
+        return loss, {"train/policy_loss": policy_loss, "train/value_loss": value_loss, "train/entropy": entropy}
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Act as the policy does."""
@@ -153,15 +164,14 @@ class A2C(Workflow):
         if self.settings.normalize_advantages != "off":
             batch["advantages"] = standardize(batch["advantages"])
         everything = torch.arange(buffer.size, device=self.context.device).unsqueeze(0)
-        for row in self._step(batch, everything):
-            self.metrics.add_row(row, self._step.keys)
+        self.note(self._executor.run(Minibatches(batch, everything), 1))
         self.metrics.add(self._rollout_metrics(batch), group="rollout")
         buffer.clear()
         return HookResult(updates=1)
 
     def learn(self, batch: Batch) -> Metrics:
         """Take one gradient step on rows with their advantages and returns."""
-        return self._step.eager(batch)
+        return self._executor.learn(batch)
 
     @torch.no_grad()
     def _rollout_metrics(self, batch: Batch) -> Metrics:
@@ -173,22 +183,3 @@ class A2C(Workflow):
         if isinstance(self.head, GaussianHead):
             metrics["train/action_std"] = self.head.log_std.exp().mean()
         return metrics
-
-
-class Objective(nn.Module):
-    """The loss of a rollout: policy gradient, value error and entropy bonus."""
-
-    def __init__(self, actor: nn.Module, critic: nn.Module, head: nn.Module, value_coef: Tensor, entropy_coef: Tensor) -> None:
-        super().__init__()
-        self.actor, self.critic, self.head = actor, critic, head
-        self.hyper = {"value_coef": value_coef, "entropy_coef": entropy_coef}
-
-    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
-        mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
-        distribution = self.head(self.actor(batch["observation"]), mask)
-        policy_loss = -(distribution.log_prob(batch["sample"]) * batch["advantages"]).mean()
-        value_loss = (self.critic(batch["observation"]).squeeze(-1) - batch["returns"]).square().mean()
-        entropy = distribution.entropy().mean()
-        loss = policy_loss + self.hyper["value_coef"] * value_loss - self.hyper["entropy_coef"] * entropy
-        return loss, {"train/policy_loss": policy_loss, "train/value_loss": value_loss, "train/entropy": entropy}

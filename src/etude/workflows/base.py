@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -25,7 +25,9 @@ from etude.config.phases import PhaseType
 from etude.config.schedules import Schedule
 from etude.environments.vector import Observation
 from etude.errors import UserError
+from etude.learning.execute import Executor, Table, make_executor
 from etude.learning.optimizers import load_optimizer_state, optimizer_state
+from etude.learning.update import Update
 from etude.workflows.metrics import Metrics, MetricSums
 
 if TYPE_CHECKING:
@@ -163,6 +165,7 @@ class Workflow(ABC):
         self._hyper: dict[str, Tensor] = {}
         self._hyper_written: dict[str, float] = {}
         self._mode_dependent: list[nn.Module] | None = None
+        self._executor: Executor
 
     # ---- what the config needs to know ------------------------------------------------------------------------------
 
@@ -270,6 +273,19 @@ class Workflow(ABC):
 
         return _remembered(WorkflowPolicy(self), self)
 
+    def executor(self, update: Update) -> Executor:
+        """Return what takes these updates, in the way that the config chooses."""
+        update = replace(update, skip_non_finite=self.context.config.training.on_nan == "skip")
+        modules = {name: part for name, part in vars(self).items() if isinstance(part, nn.Module)}
+        asks = any("noise" in stage.takes() for stage in update.stages)
+        generator = self.context.streams["noise"] if asks else None
+        return make_executor(update, modules, mode=self.context.mode, generator=generator)
+
+    def note(self, tables: Mapping[str, Table]) -> None:
+        """Add the metrics of updates to those of the next row, one update after the other."""
+        for stage, table in tables.items():
+            self.metrics.add_rows(table.values, table.keys, group=stage or "update")
+
     def captured(self, explore: Callable[[Observation], ActResult]) -> Callable[[Observation], ActResult] | None:
         """Return a captured way to explore, where updates are captured too; None elsewhere. It draws from `action` alone."""
         if not is_captured(self.context.mode):
@@ -331,8 +347,11 @@ class Workflow(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore every stateful part in place."""
+        if "_updates" in state:  # of before, when algorithms counted updates themselves
+            state = {**state, "_executor": {"taken": state["_updates"]}}
         for name, part in self.stateful_parts().items():
-            _load_state(part, state[name])
+            if name in state or name != "_executor":  # those that had nothing to count have saved nothing
+                _load_state(part, state[name])
         self._hyper_written.clear()
         for name, value in state["_hyper"].items():
             self.scheduled(name).copy_(value)

@@ -20,16 +20,14 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
-from etude.buffers.base import Batch, Buffer
-from etude.buffers.prioritized import PrioritizedReplayBuffer
-from etude.buffers.replay import ReplayBuffer
 from etude.components.action_values import ActionValues, DuelingHead, allowed, of_action
 from etude.components.critics import Follow, target_of
 from etude.components.distributions import CategoricalHead, check_mask
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.value_distributions import CategoricalValue, MeanValue, QuantileValue, ValueDistribution
+from etude.compute.counter import Counter
 from etude.compute.random_streams import derive_seed
 from etude.config.constraints import Bounds, PositiveFloat, PositiveInt, PositiveSchedule, at_least, between
 from etude.config.schedules import Schedule
@@ -37,9 +35,8 @@ from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.learning.optimizers import build_optimizer
-from etude.learning.update_step import PER_ROW, Stage, UpdateStep
+from etude.learning.update import Batch, Beforehand, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.counter import Counter
 from etude.workflows.off_policy import OffPolicy, OffPolicyConfig
 from etude.workflows.policy import Policy
 from etude.workflows.q_policy import QPolicy
@@ -105,6 +102,7 @@ class DQN(OffPolicy):
     default_num_envs = 1
     columns = ("observation", "action", "reward", "discount", "next_observation")
     q: ActionValues
+    settings: DQNConfig
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -130,7 +128,6 @@ class DQN(OffPolicy):
     def initialize(self, context: Context) -> None:
         """Build what surrounds the network: head, target, optimiser, policy."""
         super().initialize(context)
-        self.settings: DQNConfig = context.config.algorithm
         assert isinstance(context.action_space, spaces.Discrete)
         self._actions = int(context.action_space.n)
         distribution = _distribution(self.settings)
@@ -150,7 +147,7 @@ class DQN(OffPolicy):
         self._noise: tuple[Tensor, np.ndarray] | None = None  # where it is drawn to on the host, and the same as an array
         if self._policy.on_host is not None and type(self).act is DQN.act:
             self.explore_arrays = partial(self._explore_on_host, generator=context.streams["action"])
-        self._begin()
+        self._executor = self.executor(self.losses())
 
     def _dueling_head(self, size: int) -> DuelingHead | None:
         if not self.settings.dueling:
@@ -158,18 +155,42 @@ class DQN(OffPolicy):
         generator = torch.Generator().manual_seed(derive_seed(self.context.config.experiment.seed, "init", "dueling"))
         return DuelingHead(self.settings.dueling_units, self._actions, size, generator)
 
-    def update_step(self) -> UpdateStep:
+    def losses(self) -> Update:
         """One loss, then the target network when it is due."""
-        follow = Follow([self.q], [self.target_q], self.settings.tau)
-        return UpdateStep(
-            [Stage(QLoss(self), self.optimizer, self.settings.max_grad_norm, "q")],
-            after=follow,
+        beforehand = Beforehand(("next_observation",), self.target_outputs)
+        return Update(
+            [Stage("q", self.loss, self.optimizer, self.settings.max_grad_norm, beforehand=beforehand)],
+            after=Follow([self.q], [self.target_q], self.settings.tau),
             after_every=self.settings.target_every,
-            changed_after=follow.tensors,
-            skip_non_finite=self.context.config.training.on_nan == "skip",
-            complete=self.complete,
-            mode=self.context.mode,
         )
+
+    def loss(self, batch: Batch) -> Out:
+        """How far the values of the actions taken are from their targets."""
+        reward = self.settings.reward_scale * batch["reward"]
+        with torch.no_grad():
+            next_outputs = self.next_outputs(batch)
+        outputs = of_action(self.q(self.normalizer(batch["observation"])), batch["action"])  # (B, size)
+        losses, errors = self.q.distribution.errors(outputs, next_outputs, reward, batch["discount"])
+        weighted = losses * batch["weight"] if "weight" in batch else losses
+        values, next_values = self.q.values(outputs.detach()), self.q.values(next_outputs)
+        metrics = {
+            "train/q_mean": values.mean(),
+            "train/q_target_mean": (reward + batch["discount"] * next_values).mean(),
+            "train/q_error": errors.mean(),
+        }
+        return Out(weighted.mean(), metrics, per_row={"priority": errors} if "weight" in batch else {})
+
+    def target_outputs(self, batch: Batch) -> dict[str, Tensor]:
+        """Return what the target network says of each action, for as many updates as it stays the same: one larger product."""
+        return {TARGETS: self.target_q(self.normalizer(batch["next_observation"]))}
+
+    def next_outputs(self, batch: Batch) -> Tensor:
+        """Return what the target network says of the best allowed action, (B, size)."""
+        observation = batch["next_observation"]
+        seen = self.normalizer(observation)
+        outputs = batch[TARGETS] if TARGETS in batch else self.target_q(seen)
+        judged = self.q(seen) if self.settings.double else outputs
+        return of_action(outputs, allowed(self.q.values(judged), observation).argmax(-1))
 
     # ---- acting ---------------------------------------------------------------------------------------------------------
 
@@ -236,23 +257,6 @@ class DQN(OffPolicy):
         """Normaliser and network: all that acting needs."""
         return self._policy
 
-    # ---- prioritised replay -----------------------------------------------------------------------------------------------
-
-    def _calls(self, count: int) -> Iterator[int]:
-        """One update a call where replay is prioritised: the next batch is drawn by what this one has written back."""
-        prioritized = any(self.writes_back(buffer) for buffer in self.context.buffers.values())
-        yield from [1] * count if prioritized else super()._calls(count)
-
-    def writes_back(self, buffer: Buffer) -> bool:
-        """Priorities."""
-        return isinstance(buffer, PrioritizedReplayBuffer)
-
-    def learned(self, buffer: ReplayBuffer, batch: Batch) -> None:
-        """Tell the buffer how wrong each of the rows was."""
-        if isinstance(buffer, PrioritizedReplayBuffer):
-            errors = self._step.per_row["q"]
-            buffer.write_back(batch["index"].flatten(), batch["generation"].flatten(), priority=errors.flatten())
-
 
 class _OnDevice:
     """A number that a captured function reads where it lies; no part of the state, since it is written before it is read."""
@@ -265,46 +269,6 @@ class _OnDevice:
         if value != self._written:
             self.tensor.fill_(value)
             self._written = value
-
-
-class QLoss(nn.Module):
-    """How far the values of the actions taken are from their targets."""
-
-    reads_beforehand = ("next_observation",)
-
-    def __init__(self, workflow: DQN) -> None:
-        super().__init__()
-        self.settings = workflow.settings
-        self.normalizer, self.q, self.target_q = workflow.normalizer, workflow.q, workflow.target_q
-
-    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss, what to log of it, and the error of each row."""
-        reward = self.settings.reward_scale * rows["reward"]
-        with torch.no_grad():
-            following = self.following(rows)
-        outputs = of_action(self.q(self.normalizer(rows["observation"])), rows["action"])  # (B, size)
-        losses, errors = self.q.distribution.errors(outputs, following, reward, rows["discount"])
-        weighted = losses * rows["weight"] if "weight" in rows else losses
-        values, next_values = self.q.values(outputs.detach()), self.q.values(following)
-        metrics = {
-            "train/q_mean": values.mean(),
-            "train/q_target_mean": (reward + rows["discount"] * next_values).mean(),
-            "train/q_error": errors.mean(),
-            PER_ROW: errors,
-        }
-        return weighted.mean(), metrics
-
-    def beforehand(self, rows: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Return what the target network says of each action, for as many updates as it stays the same: one larger product."""
-        return {TARGETS: self.target_q(self.normalizer(rows["next_observation"]))}
-
-    def following(self, rows: Mapping[str, Any]) -> Tensor:
-        """Return what the target network says of the best allowed action, (B, size)."""
-        observation = rows["next_observation"]
-        seen = self.normalizer(observation)
-        outputs = rows[TARGETS] if TARGETS in rows else self.target_q(seen)
-        judged = self.q(seen) if self.settings.double else outputs
-        return of_action(outputs, allowed(self.q.values(judged), observation).argmax(-1))
 
 
 def _distribution(settings: DQNConfig) -> ValueDistribution:

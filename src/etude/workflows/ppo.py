@@ -5,12 +5,11 @@ One cycle is `collect` (rollout_steps vector steps) and `update` (epochs × mini
     rollout ─→ normalisers ─→ values, advantages ─→ for each minibatch: ratio, clip, loss, clipped gradient step
 
 Nothing in an update asks the host for a number: metrics stay on the device, a stop on KL skips the remaining steps there,
-and the learning rate is a tensor. The loss is in ppo_objective.py; networks with memory learn from whole rollouts (ppo_memory).
+and the learning rate is a tensor. Networks with memory learn from whole rollouts (ppo_memory).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +19,14 @@ import gymnasium
 import torch
 from torch import Generator, Tensor, nn
 
-from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, flatten, length_problems, minibatches
 from etude.components.distributions import GaussianHead, check_mask, make_head
+from etude.components.networks.encoder import ACTION_MASK
+from etude.components.networks.head import Head, outputs_of_both
 from etude.components.networks.memory import has_memory
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
-from etude.components.symmetry import find_mirror
+from etude.components.symmetry import find_mirror, mirror_error, with_images
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -41,8 +41,10 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import Observation
-from etude.learning.gradient_step import GradientStep
+from etude.learning.execute import Table
 from etude.learning.optimizers import build_optimizer
+from etude.learning.sources import Minibatches
+from etude.learning.update import Batch, Stage, Update
 from etude.workflows.base import NOT_READ, ActResult, Context, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 from etude.workflows.policy import ActorPolicy, Policy
@@ -51,11 +53,9 @@ from etude.workflows.ppo_memory import (
     as_sequences,
     batch_problems,
     first_outputs,
-    outputs_of_rows,
     outputs_of_sequences,
     remembers,
 )
-from etude.workflows.ppo_objective import Objective
 
 ADAPTIVE_RATE_RANGE = (1e-5, 1e-2)
 ADAPTED_FROM = "adapted_from"
@@ -212,21 +212,84 @@ class PPO(Workflow):
         groups = {"actor": (actor_parameters, rate), "critic": (self.critic.parameters(), critic_rate)}
         self.optimizer = build_optimizer(settings.optimizer, groups)
         self._stopped = torch.zeros((), device=context.device)
-        hyper = {name: self.scheduled(name) for name in ("clip_range", "value_coef", "entropy_coef")}
         roles = {"actor": self.actor, "critic": self.critic}
         self._memory = RolloutMemory(roles, context.num_envs) if any(map(has_memory, roles.values())) else None
         self._explore = self.captured(self._explore_anew) if self._memory is None else None
-        evaluate = outputs_of_rows if self._memory is None else outputs_of_sequences
-        self._step = GradientStep(
-            Objective(self.actor, self.critic, self.head, settings, hyper, evaluate, self._mirror),
+        self._executor = self.executor(self.losses())
+
+    def losses(self) -> Update:
+        """One loss of actor and critic together."""
+        settings = self.settings
+        for name in ("clip_range", "value_coef", "entropy_coef"):
+            self.scheduled(name)
+        stage = Stage(
+            "",
+            self.loss,
             self.optimizer,
-            max_grad_norm=settings.max_grad_norm,
+            settings.max_grad_norm,
             accumulate=settings.accumulate,
+            prepare=self._scale_advantages if settings.normalize_advantages == "batch" else None,
             decide=self._note_divergence if settings.target_kl or settings.adaptive_kl else None,
-            skip=self._stopped if settings.target_kl is not None else None,
-            skip_non_finite=context.config.training.on_nan == "skip",
-            mode=context.mode if self._memory is None else "eager",
         )
+        # Networks with memory look on the host where episodes begin.
+        stops = self._stopped if settings.target_kl is not None else None
+        return Update([stage], skip=stops, skip_lasts=True, is_eager=self._memory is not None)
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a minibatch: clipped surrogate, value error and entropy bonus."""
+        settings, clip, mirror = self.settings, self.scheduled("clip_range"), self._mirror
+        count = len(batch["log_prob"])
+        if mirror is not None and settings.symmetry == "augment":
+            batch = with_images(batch, mirror)
+        mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
+        outputs, values = self._outputs(batch)
+        distribution = self.head(outputs, mask)
+        advantages = batch["advantages"]
+
+        log_ratio = distribution.log_prob(batch["sample"]) - batch["log_prob"]
+        ratio = log_ratio.exp()
+        policy_loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
+
+        errors = (values - batch["returns"]).square()
+        if settings.clip_value_loss is not None:
+            near = batch["values"] + (values - batch["values"]).clamp(-settings.clip_value_loss, settings.clip_value_loss)
+            errors = torch.maximum(errors, (near - batch["returns"]).square())
+        value_loss = errors.mean()
+        entropy = distribution.entropy().mean()
+        loss = policy_loss + self.scheduled("value_coef") * value_loss - self.scheduled("entropy_coef") * entropy
+        # KL(old‖new) ≈ E[(r-1) - log r]: unbiased and never negative (Schulman, "Approximating KL divergence"). Mirror images
+        # were not drawn from the old policy and say nothing about it.
+        ratio, log_ratio = ratio[:count], log_ratio[:count]
+        kl = ((ratio - 1) - log_ratio).detach().mean()
+        clipped = ((ratio - 1).detach().abs() > clip).float().mean()
+        more = {}
+        if mirror is not None and settings.symmetry == "loss":
+            image = {"observation": mirror.observe(batch["observation"])}
+            in_mirror = self.head(self._evaluate(self.actor, image, "actor")).mode()
+            error = more["train/symmetry_loss"] = mirror_error(distribution.mode(), in_mirror, mirror)
+            loss = loss + settings.symmetry_coef * error
+        return loss, {
+            **more,
+            "train/policy_loss": policy_loss,
+            "train/value_loss": value_loss,
+            "train/entropy": entropy,
+            "train/approx_kl": kl,
+            "train/clip_fraction": clipped,
+        }
+
+    def _outputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return what actor and critic say; where the critic is a head on the actor, what they share is computed once."""
+        if isinstance(self.critic, Head):
+            outputs, values = outputs_of_both(self.actor, self.critic, batch["observation"])
+        else:
+            outputs, values = self._evaluate(self.actor, batch, "actor"), self._evaluate(self.critic, batch, "critic")
+        return outputs, values.squeeze(-1)
+
+    def _evaluate(self, network: nn.Module, batch: Batch, role: str) -> Tensor:
+        return network(batch["observation"]) if self._memory is None else outputs_of_sequences(network, batch, role)
+
+    def _scale_advantages(self, batch: Batch) -> Batch:
+        return {**batch, "advantages": standardize(batch["advantages"])}
 
     def _explore_anew(self, observation: Observation) -> ActResult:
         return self._policy.act(observation, None, NOT_READ, mode="explore", generator=self.context.streams["action"])
@@ -272,13 +335,9 @@ class PPO(Workflow):
             size, batch_size = size // buffer.steps, batch_size // buffer.steps
         self._stopped.zero_()
         order = torch.stack([*minibatches(size, batch_size, self.settings.epochs, self.context.streams["minibatch"])])
-        steps = []
-        for indices in order.split(math.gcd(len(order), self._step.steps_per_call)):
-            if not self._stopped_on_host():
-                steps.append(self._step(batch, indices))
-                for row in steps[-1]:
-                    self.metrics.add_row(row, self._step.keys)
-        self.metrics.add(self._rollout_metrics(batch, torch.cat(steps)), group="rollout")
+        tables = self._executor.run(Minibatches(batch, order), len(order))
+        self.note(tables)
+        self.metrics.add(self._rollout_metrics(batch, tables[""]), group="rollout")
         if self._memory is not None:
             self._memory.go_on()
         buffer.clear()
@@ -299,7 +358,7 @@ class PPO(Workflow):
 
     def learn(self, batch: Batch) -> Metrics:
         """Take one gradient step on a minibatch."""
-        return self._step.eager(batch)
+        return self._executor.learn(batch)
 
     def _note_divergence(self, metrics: Mapping[str, Tensor]) -> None:
         """Stop, or change the learning rate, by how far the policy has moved; both on the device."""
@@ -332,14 +391,10 @@ class PPO(Workflow):
         if self.settings.adaptive_kl is not None and state.get(ADAPTED_FROM, began.to_plain()) != began.to_plain():
             self.scheduled("learning_rate").fill_(began.start)
 
-    def _stopped_on_host(self) -> bool:
-        # Where reading a flag costs nothing, steps that would be skipped on the device need not be computed at all.
-        return self.settings.target_kl is not None and self.context.device.type == "cpu" and bool(self._stopped)
-
-    def _taken(self, steps: Tensor) -> Tensor:
-        """Return how many of a rollout's steps, (steps, keys), changed the networks: none from the one on that was too far."""
+    def _taken(self, steps: Table) -> Tensor:
+        """Return how many of a rollout's steps changed the networks: none from the one on that was too far."""
         kl, *rest = (
-            steps[:, self._step.keys.index(key)] for key in ("train/approx_kl", "train/skipped") if key in self._step.keys
+            steps.values[:, steps.keys.index(key)] for key in ("train/approx_kl", "train/skipped") if key in steps.keys
         )
         assert self.settings.target_kl is not None
         taken = (kl > STOPS_AT * self.settings.target_kl).cumsum(0) == 0
@@ -348,7 +403,7 @@ class PPO(Workflow):
         return taken.sum().float()
 
     @torch.no_grad()
-    def _rollout_metrics(self, batch: Batch, steps: Tensor) -> Metrics:
+    def _rollout_metrics(self, batch: Batch, steps: Table) -> Metrics:
         unexplained = (batch["returns"] - batch["values"]).var()
         metrics: dict[str, Tensor] = {
             "train/explained_variance": 1 - unexplained / (batch["returns"].var() + 1e-8),

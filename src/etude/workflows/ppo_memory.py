@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from etude.buffers.base import Batch
 from etude.components.networks.memory import at, has_memory, map_memory
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.config.registry import networks
 from etude.config.schema import Config
 from etude.environments.vector import Observation, map_observation
+from etude.learning.update import Batch
 
 
 class RolloutMemory:
@@ -85,11 +85,6 @@ def _copy(target: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
             _copy(value, saved[key])
         else:
             value.copy_(saved[key])
-
-
-def outputs_of_rows(network: nn.Module, rows: Batch, role: str) -> Tensor:
-    """Return a network's outputs for rows that stand alone: (B, ...) → (B, outputs)."""
-    return network(rows["observation"])
 
 
 def outputs_of_sequences(network: nn.Module, rows: Batch, role: str) -> Tensor:

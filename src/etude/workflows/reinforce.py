@@ -30,8 +30,8 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.vector import ACTION_MASK, Observation, map_observation
-from etude.learning.gradient_step import GradientStep
 from etude.learning.optimizers import build_optimizer
+from etude.learning.update import Stage, Update
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 from etude.workflows.policy import ActorPolicy, Policy
@@ -112,14 +112,23 @@ class Reinforce(Workflow):
         self.waiting = WaitingSteps(context.device)
         self.baseline = torch.zeros((), device=context.device)
         self.batches = torch.zeros((), dtype=torch.int64, device=context.device)
-        # Eager on every device: how many steps are in whole episodes differs from one rollout to the next.
-        self._step = GradientStep(
-            Objective(self.actor, self.head, self.scheduled("entropy_coef")),
-            self.optimizer,
-            max_grad_norm=settings.max_grad_norm,
-            accumulate=settings.accumulate,
-            skip_non_finite=context.config.training.on_nan == "skip",
-        )
+        self._executor = self.executor(self.losses())
+
+    def losses(self) -> Update:
+        """One loss. How many steps are in whole episodes differs from one rollout to the next."""
+        settings = self.settings
+        self.scheduled("entropy_coef")
+        stage = Stage("", self.loss, self.optimizer, settings.max_grad_norm, accumulate=settings.accumulate)
+        return Update([stage], is_eager=True)
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a batch: weighted log-probabilities and entropy bonus."""
+        mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
+        distribution = self.head(self.actor(batch["observation"]), mask)
+        policy_loss = -(distribution.log_prob(batch["sample"]) * batch["weights"]).mean()
+        entropy = distribution.entropy().mean()
+        loss = policy_loss - self.scheduled("entropy_coef") * entropy
+        return loss, {"train/policy_loss": policy_loss, "train/entropy": entropy}
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Act as the policy does."""
@@ -176,22 +185,4 @@ class Reinforce(Workflow):
 
     def learn(self, batch: Batch) -> Metrics:
         """Take one gradient step on rows with their weights."""
-        return self._step.eager(batch)
-
-
-class Objective(nn.Module):
-    """The loss of a batch: weighted log-probabilities and entropy bonus."""
-
-    def __init__(self, actor: nn.Module, head: nn.Module, entropy_coef: Tensor) -> None:
-        super().__init__()
-        self.actor, self.head = actor, head
-        self.hyper = {"entropy_coef": entropy_coef}
-
-    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
-        mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
-        distribution = self.head(self.actor(batch["observation"]), mask)
-        policy_loss = -(distribution.log_prob(batch["sample"]) * batch["weights"]).mean()
-        entropy = distribution.entropy().mean()
-        loss = policy_loss - self.hyper["entropy_coef"] * entropy
-        return loss, {"train/policy_loss": policy_loss, "train/entropy": entropy}
+        return self._executor.learn(batch)

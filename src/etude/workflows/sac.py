@@ -29,10 +29,11 @@ from etude.config.constraints import PositiveFloat, PositiveInt, PositiveSchedul
 from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
+from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
-from etude.learning.update_step import Stage, UpdateStep
+from etude.learning.update import Batch, Metrics, Out, Stage, Update
 from etude.workflows.base import NOT_READ, ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicyConfig, WithCritics, uniform_actions
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, uniform_actions
 from etude.workflows.policy import ActorPolicy, Policy
 
 
@@ -69,6 +70,7 @@ class SAC(WithCritics):
     Config = SACConfig
     needs: ClassVar[Mapping[str, Sequence[str]]] = {"actor": ["forward"], "critic": ["forward"]}
     actor: nn.Module
+    settings: SACConfig
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -99,7 +101,6 @@ class SAC(WithCritics):
     def initialize(self, context: Context) -> None:
         """Bind actor and critics, and build what surrounds them."""
         super().initialize(context)
-        self.settings: SACConfig = context.config.algorithm
         self.head = _head(context.action_space).to(context.device)
         self.is_discrete = isinstance(self.head, CategoricalHead)
         mode = context.config.environment.normalize_observations
@@ -117,43 +118,100 @@ class SAC(WithCritics):
         learnt = ("actor", "temperature") if self.settings.temperature is None else ("actor",)
         self.actor_optimizer = build_optimizer(self.settings.optimizer, {role: groups[role] for role in learnt})
         self._explore = self.captured(self._explored)
-        self._begin()
+        self._executor = self.executor(self.losses())
 
     def _explored(self, observation: Observation) -> ActResult:
         return self._policy.act(observation, None, NOT_READ, mode="explore", generator=self.context.streams["action"])
 
-    def update_step(self) -> UpdateStep:
+    def losses(self) -> Update:
         """Critics first, then actor and temperature against the new critics, then the targets."""
-        critic_loss, actor_loss = self.losses()
-        follow = Follow([self.critic], [self.target_critic], self.settings.tau)
+        critic_loss, actor_loss = self.critic_loss, self.actor_loss
+        if self.is_discrete:
+            critic_loss, actor_loss = self.discrete_critic_loss, self.discrete_actor_loss
         clip = self.settings.max_grad_norm
-        return UpdateStep(
+        return Update(
             [
-                Stage(critic_loss, self.critic_optimizer, clip, "critic"),
-                Stage(actor_loss, self.actor_optimizer, clip, "actor"),
+                Stage("critic", critic_loss, self.critic_optimizer, clip),
+                Stage("actor", actor_loss, self.actor_optimizer, clip),
             ],
-            after=follow,
-            changed_after=follow.tensors,
-            skip_non_finite=self.context.config.training.on_nan == "skip",
-            complete=self.complete,
-            mode=self.context.mode,
+            after=Follow([self.critic], [self.target_critic], self.settings.tau),
         )
 
-    def losses(self) -> tuple[nn.Module, nn.Module]:
-        """Return the critics' loss, and that of actor and temperature."""
-        if self.is_discrete:
-            return DiscreteCriticLoss(self), DiscreteActorLoss(self)
-        return CriticLoss(self), ActorLoss(self)
+    # ---- continuous actions ---------------------------------------------------------------------------------------------
 
-    def noise(self, count: int, generator: Generator) -> dict[str, Tensor]:
-        """The policy's noise, here and at the next observation."""
-        if self.is_discrete:
-            return {}
-        shape = (self.settings.batch_size, self.head.size // 2)
-        # One update at a time, so that the numbers do not depend on how many are taken at once.
-        drawn = [torch.empty(2, *shape, device=generator.device).normal_(generator=generator) for _ in range(count)]
-        here, there = (drawn[0][None] if count == 1 else torch.stack(drawn)).unbind(1)
-        return {"noise": here, "next_noise": there}
+    def critic_loss(self, batch: Batch, noise: Noise) -> Out:
+        """Half the squared error of every critic, summed over them."""
+        with torch.no_grad():
+            next_observation, distribution = self.seen(batch, "next_observation")
+            action, log_prob = distribution.draw(self.policy_noise(batch, noise)[1])
+            next_value = self.target_critic(with_action(next_observation, action)).squeeze(-1).amin(0)
+            targets = self.targets(batch, next_value - self.temperature() * log_prob)
+        observation = self.normalizer(batch["observation"])
+        values = self.critic(with_action(observation, batch["sample"])).squeeze(-1)  # (E, B)
+        return judged(values, targets, batch, scale=0.5)
+
+    def actor_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, Metrics]:
+        """Climb the critics, keep the entropy."""
+        observation, distribution = self.seen(batch, "observation")
+        action, log_prob = distribution.draw(self.policy_noise(batch, noise)[0])
+        value = self.believed(self.critic(with_action(observation, action)))
+        loss = (self.temperature().detach() * log_prob - value).mean()
+        return self.with_temperature(loss, -log_prob, distribution)
+
+    def policy_noise(self, batch: Batch, noise: Noise) -> Tensor:
+        """Return the noise of the actions here, and of those at the next observation. (2, B, D)"""
+        return noise.normal("policy", (2, len(batch["reward"]), self.head.size // 2))
+
+    # ---- discrete actions: the same in expectation, nothing sampled -------------------------------------------------------
+
+    def discrete_critic_loss(self, batch: Batch) -> Out:
+        """Half the squared error of every critic at the action taken."""
+        with torch.no_grad():
+            next_observation, distribution = self.seen(batch, "next_observation")
+            next_value = soft_value(distribution, self.target_critic(next_observation).amin(0), self.temperature())
+            targets = self.targets(batch, next_value)
+        values = self.critic(self.normalizer(batch["observation"]))  # (E, B, A)
+        taken = batch["sample"].expand(len(values), -1).unsqueeze(-1)
+        return judged(values.gather(-1, taken).squeeze(-1), targets, batch, scale=0.5)
+
+    def discrete_actor_loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Climb the critics, keep the entropy."""
+        observation, distribution = self.seen(batch, "observation")
+        with torch.no_grad():
+            values = self.lowest_or_mean(self.critic(observation))
+        entropy = distribution.entropy()
+        gain = (distribution.log_probs.exp() * values).sum(-1) + self.temperature().detach() * entropy
+        return self.with_temperature(-gain.mean(), entropy, distribution)
+
+    # ---- what they have in common -----------------------------------------------------------------------------------------
+
+    def seen(self, batch: Batch, key: str) -> tuple[Observation, Any]:
+        """Return the normalised observation of a batch, and the actor's distribution there."""
+        observation = self.normalizer(batch[key])
+        mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
+        return observation, self.head(self.actor(observation), mask)
+
+    def targets(self, batch: Batch, next_value: Tensor) -> Tensor:
+        """(B,) → (B,): what the critics are to say."""
+        return (self.settings.reward_scale * batch["reward"] + batch["discount"] * next_value).detach()
+
+    def believed(self, outputs: Tensor) -> Tensor:
+        """(E, B, outputs) → (B,): what the actor believes of an action."""
+        return self.lowest_or_mean(outputs.squeeze(-1))
+
+    def lowest_or_mean(self, values: Tensor) -> Tensor:
+        """(E, B, ...) → (B, ...): the lowest critic, or their mean."""
+        return values.amin(0) if self.settings.actor_q_reduction == "min" else values.mean(0)
+
+    def with_temperature(self, loss: Tensor, entropy: Tensor, distribution: Distribution) -> tuple[Tensor, Metrics]:
+        """Return the actor's loss with the temperature's: neither reaches the other's parameters."""
+        metrics = {"train/entropy": entropy.detach().mean(), "train/alpha": self.temperature().detach()}
+        if self.settings.temperature is None:
+            own = self.temperature.loss(entropy, distribution)
+            return loss + own, {**metrics, "train/temperature_loss": own.detach()}
+        return loss, metrics
+
+    # ---- acting -----------------------------------------------------------------------------------------------------------
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Act as the policy does; uniformly at random until there is enough to learn from."""
@@ -221,101 +279,6 @@ class Temperature(nn.Module):
     def loss(self, entropy: Tensor, distribution: Distribution) -> Tensor:
         """Return what to minimise, given the policy of each row and its entropy."""
         return (self.log_alpha * (entropy.detach() - self.target(distribution))).mean()
-
-
-class _Loss(nn.Module):
-    """The networks a loss reads; which of them it changes is its optimiser's business."""
-
-    def __init__(self, workflow: SAC) -> None:
-        super().__init__()
-        self.settings = workflow.settings
-        self.normalizer, self.actor, self.head = workflow.normalizer, workflow.actor, workflow.head
-        self.critic, self.target_critic, self.temperature = workflow.critic, workflow.target_critic, workflow.temperature
-
-    def seen(self, rows: Mapping[str, Any], key: str) -> tuple[Observation, Any]:
-        """Return the normalised observation of a batch, and the actor's distribution there."""
-        observation = self.normalizer(rows[key])
-        mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
-        return observation, self.head(self.actor(observation), mask)
-
-    def targets(self, rows: Mapping[str, Any], next_value: Tensor) -> Tensor:
-        """(B,) → (B,): what the critics are to say."""
-        return (self.settings.reward_scale * rows["reward"] + rows["discount"] * next_value).detach()
-
-    def critic_loss(self, values: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Half the squared error, summed over critics (E, B)."""
-        loss = 0.5 * (values - targets).square().mean(1).sum()
-        return loss, {"train/q_mean": values.detach().mean(), "train/q_target_mean": targets.mean()}
-
-    def actor_loss(self, loss: Tensor, entropy: Tensor, distribution: Distribution) -> tuple[Tensor, dict[str, Tensor]]:
-        """The actor's loss with the temperature's: neither reaches the other's parameters."""
-        metrics = {"train/entropy": entropy.detach().mean(), "train/alpha": self.temperature().detach()}
-        if self.settings.temperature is None:
-            own = self.temperature.loss(entropy, distribution)
-            return loss + own, {**metrics, "train/temperature_loss": own.detach()}
-        return loss, metrics
-
-    def values(self, outputs: Tensor) -> Tensor:
-        """(E, B, 1) → (E, B): what each critic says of an action."""
-        return outputs.squeeze(-1)
-
-    def believed(self, values: Tensor) -> Tensor:
-        """(E, B, ...) → (B, ...): the lowest critic, or their mean."""
-        return values.amin(0) if self.settings.actor_q_reduction == "min" else values.mean(0)
-
-
-class CriticLoss(_Loss):
-    """Continuous actions: the error of every critic."""
-
-    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
-        with torch.no_grad():
-            following, distribution = self.seen(rows, "next_observation")
-            action, log_prob = distribution.draw(rows["next_noise"])
-            next_value = self.values(self.target_critic(with_action(following, action))).amin(0)
-            targets = self.targets(rows, next_value - self.temperature() * log_prob)
-        observation = self.normalizer(rows["observation"])
-        values = self.values(self.critic(with_action(observation, rows["sample"])))  # (E, B)
-        return self.critic_loss(values, targets)
-
-
-class ActorLoss(_Loss):
-    """Continuous actions: climb the critics, keep the entropy."""
-
-    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
-        observation, distribution = self.seen(rows, "observation")
-        action, log_prob = distribution.draw(rows["noise"])
-        value = self.believed(self.values(self.critic(with_action(observation, action))))
-        loss = (self.temperature().detach() * log_prob - value).mean()
-        return self.actor_loss(loss, -log_prob, distribution)
-
-
-class DiscreteCriticLoss(_Loss):
-    """Discrete actions: the error of every critic at the action taken."""
-
-    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
-        with torch.no_grad():
-            following, distribution = self.seen(rows, "next_observation")
-            next_value = soft_value(distribution, self.target_critic(following).amin(0), self.temperature())
-            targets = self.targets(rows, next_value)
-        values = self.critic(self.normalizer(rows["observation"]))  # (E, B, A)
-        taken = rows["sample"].expand(len(values), -1).unsqueeze(-1)
-        return self.critic_loss(values.gather(-1, taken).squeeze(-1), targets)
-
-
-class DiscreteActorLoss(_Loss):
-    """Discrete actions: the same in expectation, nothing sampled."""
-
-    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
-        observation, distribution = self.seen(rows, "observation")
-        with torch.no_grad():
-            values = self.believed(self.critic(observation))
-        entropy = distribution.entropy()
-        gain = (distribution.log_probs.exp() * values).sum(-1) + self.temperature().detach() * entropy
-        return self.actor_loss(-gain.mean(), entropy, distribution)
 
 
 def soft_value(policy: Categorical, values: Tensor, temperature: Tensor) -> Tensor:

@@ -30,10 +30,11 @@ from etude.config.constraints import Bounds, PositiveFloat, PositiveInt
 from etude.config.schema import Config
 from etude.environments.vector import Observation, map_observation
 from etude.errors import UserError
+from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
-from etude.learning.update_step import Stage, UpdateStep
+from etude.learning.update import Batch, Metrics, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicyConfig, WithCritics, uniform_actions
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, uniform_actions
 from etude.workflows.policy import Policy
 
 NOISE = "noise"
@@ -81,6 +82,7 @@ class SQL(WithCritics):
     evaluation_mode: ClassVar[Mode] = "sample"
     sampler: nn.Module
     critic: nn.Module
+    settings: SQLConfig
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -112,7 +114,6 @@ class SQL(WithCritics):
     def initialize(self, context: Context) -> None:
         """Bind sampler and critics, and build what surrounds them."""
         super().initialize(context)
-        self.settings: SQLConfig = context.config.algorithm
         self.head = _head(context.action_space).to(context.device)
         mode = context.config.environment.normalize_observations
         self.normalizer = ObservationNormalizer(context.observation_space, mode).to(context.device)
@@ -123,42 +124,66 @@ class SQL(WithCritics):
             build_optimizer(self.settings.optimizer, {role: (getattr(self, role).parameters(), rate)})
             for role in ("sampler", "critic")
         )
+        self._asked = mode_dependent(self.critic)
         self._explore = self.captured(self._explored)
-        self._begin()
+        self._executor = self.executor(self.losses())
 
     def _explored(self, observation: Observation) -> ActResult:
         first = next(iter(observation.values())) if isinstance(observation, dict) else observation
         is_first = torch.empty(len(first), device=first.device)  # only how many there are is read
         return self._policy.act(observation, None, is_first, mode="explore", generator=self.context.streams["action"])
 
-    def update_step(self) -> UpdateStep:
+    def losses(self) -> Update:
         """Critics first, then the sampler against the new critics, then the targets when they are due."""
-        follow = Follow([self.critic], [self.target_critic], self.settings.tau)
         clip = self.settings.max_grad_norm
-        return UpdateStep(
+        return Update(
             [
-                Stage(CriticLoss(self), self.critic_optimizer, clip, "critic"),
-                Stage(SamplerLoss(self), self.sampler_optimizer, clip, "sampler"),
+                Stage("critic", self.critic_loss, self.critic_optimizer, clip),
+                Stage("sampler", self.sampler_loss, self.sampler_optimizer, clip),
             ],
-            after=follow,
+            after=Follow([self.critic], [self.target_critic], self.settings.tau),
             after_every=self.settings.target_every,
-            changed_after=follow.tensors,
-            skip_non_finite=self.context.config.training.on_nan == "skip",
-            complete=self.complete,
-            mode=self.context.mode,
         )
 
-    def noise(self, count: int, generator: Generator) -> dict[str, Tensor]:
-        """Uniform actions, the same for all rows of a batch, and the sampler's noise for each row."""
+    def critic_loss(self, batch: Batch, noise: Noise) -> Out:
+        """Half the squared error of every critic, summed over them."""
         settings, size = self.settings, self.head.actions
-        drawn: dict[str, list[Tensor]] = {"particles": [], "noise": []}
-        # One update at a time, so that the numbers do not depend on how many are taken at once.
-        for _ in range(count):
-            particles = torch.empty(settings.value_particles, size, device=generator.device)
-            drawn["particles"].append(particles.uniform_(-1, 1, generator=generator))
-            noise = torch.empty(settings.batch_size, settings.kernel_particles, size, device=generator.device)
-            drawn["noise"].append(noise.normal_(generator=generator))
-        return {name: torch.stack(tensors) for name, tensors in drawn.items()}
+        particles = noise.uniform("particles", (settings.value_particles, size), -1, 1)  # the same for all rows
+        with torch.no_grad():
+            next_observation = self.normalizer(batch["next_observation"])
+            each = particles.expand(len(batch["reward"]), -1, -1)
+            next_value = soft_value(self.lowest(self.target_critic, next_observation, each), size)
+            targets = settings.reward_scale * batch["reward"] + batch["discount"] * next_value
+        observation = self.normalizer(batch["observation"])
+        return judged(self.critic(with_action(observation, batch["sample"])).squeeze(-1), targets, batch, scale=0.5)
+
+    def sampler_loss(self, batch: Batch, noise: Noise) -> tuple[Tensor, Metrics]:
+        """A number whose gradient moves the sampler's actions along their Stein variational gradient."""
+        observation, particles, size = self.normalizer(batch["observation"]), self.settings.kernel_particles, self.head.actions
+        drawn = noise.normal("sampler", (len(batch["reward"]), particles, size))
+        actions = sampled(self.sampler, self.head, repeated(observation, particles), drawn.reshape(-1, size)).view_as(drawn)
+        moved = self.settings.moved_particles()
+        fixed, updated = actions.split([particles - moved, moved], dim=1)
+        with torch.no_grad():
+            fixed = fixed.detach()
+            direction = stein_direction(fixed, updated.detach(), self.score(observation, fixed))
+        spread = actions.detach().std(1).mean()
+        return -(updated * direction).sum(-1).mean(), {"train/action_spread": spread}
+
+    def score(self, observation: Observation, actions: Tensor) -> Tensor:
+        """Return the gradient of the target's log-density at actions (B, K, D)."""
+
+        def log_density(at: Tensor) -> Tensor:
+            return (self.lowest(self.critic, observation, at) + squash_correction(at)).sum()
+
+        with evaluating(self._asked):  # it is asked here, not taught
+            return torch.func.grad(log_density)(actions).detach()
+
+    def lowest(self, critic: nn.Module, observation: Observation, actions: Tensor) -> Tensor:
+        """Return the lowest critic's value of actions (B, P, D) in each of B observations: (B, P)."""
+        rows, particles, size = actions.shape
+        each = with_action(repeated(observation, particles), actions.reshape(-1, size))
+        return critic(each).squeeze(-1).amin(0).view(rows, particles)
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Draw an action; uniformly during the warm-up."""
@@ -226,70 +251,6 @@ def soft_value(values: Tensor, actions: int) -> Tensor:
     The mean over particles times the volume 2^actions.
     """
     return values.logsumexp(-1) - math.log(values.shape[-1]) + actions * math.log(2)
-
-
-class _Loss(nn.Module):
-    """The networks a loss reads; which of them it changes is its optimiser's business."""
-
-    def __init__(self, workflow: SQL) -> None:
-        super().__init__()
-        self.settings = workflow.settings
-        self.normalizer, self.sampler, self.head = workflow.normalizer, workflow.sampler, workflow.head
-        self.critic, self.target_critic = workflow.critic, workflow.target_critic
-        self._switched = mode_dependent(self.critic)
-
-    def lowest(self, critic: nn.Module, observation: Observation, actions: Tensor) -> Tensor:
-        """Return the lowest critic's value of actions (B, P, D) in each of B observations: (B, P)."""
-        rows, particles, size = actions.shape
-        return (
-            critic(with_action(repeated(observation, particles), actions.reshape(-1, size)))
-            .squeeze(-1)
-            .amin(0)
-            .view(rows, particles)
-        )
-
-
-class CriticLoss(_Loss):
-    """Half the squared error of every critic, summed over them."""
-
-    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
-        with torch.no_grad():
-            following = self.normalizer(rows["next_observation"])
-            particles = rows["particles"].expand(len(rows["reward"]), -1, -1)
-            next_value = soft_value(self.lowest(self.target_critic, following, particles), self.head.actions)
-            targets = self.settings.reward_scale * rows["reward"] + rows["discount"] * next_value
-        observation = self.normalizer(rows["observation"])
-        values = self.critic(with_action(observation, rows["sample"])).squeeze(-1)  # (E, B)
-        loss = 0.5 * (values - targets).square().mean(1).sum()
-        return loss, {"train/q_mean": values.detach().mean(), "train/q_target_mean": targets.mean()}
-
-
-class SamplerLoss(_Loss):
-    """A number whose gradient moves the sampler's actions along their Stein variational gradient."""
-
-    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
-        observation, noise = self.normalizer(rows["observation"]), rows["noise"]
-        _, particles, size = noise.shape
-        each = repeated(observation, particles)
-        actions = sampled(self.sampler, self.head, each, noise.reshape(-1, size)).view_as(noise)  # (B, K, D)
-        moved = self.settings.moved_particles()
-        fixed, updated = actions.split([particles - moved, moved], dim=1)
-        with torch.no_grad():
-            fixed = fixed.detach()
-            direction = stein_direction(fixed, updated.detach(), self.score(observation, fixed))
-        spread = actions.detach().std(1).mean()
-        return -(updated * direction).sum(-1).mean(), {"train/action_spread": spread}
-
-    def score(self, observation: Observation, actions: Tensor) -> Tensor:
-        """Return the gradient of the target's log-density at actions (B, K, D)."""
-
-        def log_density(at: Tensor) -> Tensor:
-            return (self.lowest(self.critic, observation, at) + squash_correction(at)).sum()
-
-        with evaluating(self._switched):  # it is asked here, not taught
-            return torch.func.grad(log_density)(actions).detach()
 
 
 def _head(space: gymnasium.Space[Any]) -> DeterministicHead:

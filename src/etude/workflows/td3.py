@@ -29,10 +29,11 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
+from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
-from etude.learning.update_step import Stage, UpdateStep
+from etude.learning.update import Batch, Metrics, Out, Stage, Update
 from etude.workflows.base import NOT_READ, ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicyConfig, WithCritics, uniform_actions
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, uniform_actions
 from etude.workflows.policy import ActorPolicy, Policy
 
 
@@ -66,6 +67,7 @@ class TD3(WithCritics):
     Config = TD3Config
     needs: ClassVar[Mapping[str, Sequence[str]]] = {"actor": ["forward"], "critic": ["forward"]}
     actor: nn.Module
+    settings: TD3Config
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -86,7 +88,6 @@ class TD3(WithCritics):
     def initialize(self, context: Context) -> None:
         """Bind actor and critics, and build what surrounds them."""
         super().initialize(context)
-        self.settings: TD3Config = context.config.algorithm
         self.head = _head(context.action_space).to(context.device)
         mode = context.config.environment.normalize_observations
         self.normalizer = ObservationNormalizer(context.observation_space, mode).to(context.device)
@@ -102,31 +103,39 @@ class TD3(WithCritics):
         )
         self.scheduled("exploration_noise")
         self._explore = self.captured(self._explored)
-        self._begin()
+        self._executor = self.executor(self.losses())
 
-    def update_step(self) -> UpdateStep:
+    def losses(self) -> Update:
         """Critics every time; now and then the actor against the new critics, and the targets with it."""
         delay, clip = self.settings.policy_delay, self.settings.max_grad_norm
-        follow = Follow([self.actor, self.critic], [self.target_actor, self.target_critic], self.settings.tau)
-        return UpdateStep(
+        return Update(
             [
-                Stage(CriticLoss(self), self.critic_optimizer, clip, "critic"),
-                Stage(ActorLoss(self), self.actor_optimizer, clip, "actor", every=delay),
+                Stage("critic", self.critic_loss, self.critic_optimizer, clip),
+                Stage("actor", self.actor_loss, self.actor_optimizer, clip, every=delay),
             ],
-            after=follow,
+            after=Follow([self.actor, self.critic], [self.target_actor, self.target_critic], self.settings.tau),
             after_every=delay,
-            changed_after=follow.tensors,
-            skip_non_finite=self.context.config.training.on_nan == "skip",
-            complete=self.complete,
-            mode=self.context.mode,
         )
 
-    def noise(self, count: int, generator: Generator) -> dict[str, Tensor]:
-        """The noise on the target policy's actions."""
-        shape = (self.settings.batch_size, self.head.actions)
-        # One update at a time, so that the numbers do not depend on how many are taken at once.
-        drawn = [torch.empty(shape, device=generator.device).normal_(generator=generator) for _ in range(count)]
-        return {"next_noise": torch.stack(drawn)}
+    def critic_loss(self, batch: Batch, noise: Noise) -> Out:
+        """The squared error of every critic, summed over them."""
+        settings, reach = self.settings, self.settings.target_noise_clip
+        drawn = noise.normal("target", (len(batch["reward"]), self.head.actions))
+        with torch.no_grad():
+            next_observation = self.normalizer(batch["next_observation"])
+            smoothing = (settings.target_noise * drawn).clamp(-reach, reach)
+            action = (self.head(self.target_actor(next_observation)).mode() + smoothing).clamp(-1, 1)
+            next_value = self.target_critic(with_action(next_observation, action)).squeeze(-1).amin(0)
+            targets = settings.reward_scale * batch["reward"] + batch["discount"] * next_value
+        observation = self.normalizer(batch["observation"])
+        return judged(self.critic(with_action(observation, batch["sample"])).squeeze(-1), targets, batch)
+
+    def actor_loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Climb the first critic."""
+        observation = self.normalizer(batch["observation"])
+        action = self.head(self.actor(observation)).mode()
+        value = self.critic(with_action(observation, action))[0]
+        return -value.mean(), {"train/action_abs_mean": action.detach().abs().mean()}
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Return the actor's action; while collecting, with noise on it, and at first a random one."""
@@ -154,46 +163,6 @@ class TD3(WithCritics):
     def policy(self) -> Policy:
         """Normaliser, actor and head: all that acting needs."""
         return self._policy
-
-
-class _Loss(nn.Module):
-    """The networks a loss reads; which of them it changes is its optimiser's business."""
-
-    def __init__(self, workflow: TD3) -> None:
-        super().__init__()
-        self.settings = workflow.settings
-        self.normalizer, self.head = workflow.normalizer, workflow.head
-        self.actor, self.critic = workflow.actor, workflow.critic
-        self.target_actor, self.target_critic = workflow.target_actor, workflow.target_critic
-
-
-class CriticLoss(_Loss):
-    """The squared error of every critic, summed over them."""
-
-    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
-        settings, reach = self.settings, self.settings.target_noise_clip
-        with torch.no_grad():
-            following = self.normalizer(rows["next_observation"])
-            noise = (settings.target_noise * rows["next_noise"]).clamp(-reach, reach)
-            action = (self.head(self.target_actor(following)).mode() + noise).clamp(-1, 1)
-            next_value = self.target_critic(with_action(following, action)).squeeze(-1).amin(0)
-            targets = settings.reward_scale * rows["reward"] + rows["discount"] * next_value
-        observation = self.normalizer(rows["observation"])
-        values = self.critic(with_action(observation, rows["sample"])).squeeze(-1)  # (E, B)
-        loss = (values - targets).square().mean(1).sum()
-        return loss, {"train/q_mean": values.detach().mean(), "train/q_target_mean": targets.mean()}
-
-
-class ActorLoss(_Loss):
-    """Climb the first critic."""
-
-    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
-        observation = self.normalizer(rows["observation"])
-        action = self.head(self.actor(observation)).mode()
-        value = self.critic(with_action(observation, action))[0]
-        return -value.mean(), {"train/action_abs_mean": action.detach().abs().mean()}
 
 
 def _head(space: gymnasium.Space[Any]) -> DeterministicHead:

@@ -13,21 +13,24 @@ temperature and targets are SAC's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import gymnasium
 import torch
 from gymnasium import spaces
-from torch import Tensor, nn
+from torch import Tensor
 
 from etude.components.critics import with_action
 from etude.components.quantiles import quantile_huber_losses, quantile_levels
 from etude.config.constraints import NonNegativeInt, PositiveInt
 from etude.config.schema import Config
 from etude.errors import UserError
-from etude.workflows.sac import SAC, ActorLoss, CriticLoss, SACConfig
+from etude.learning.noise import Noise
+from etude.learning.update import Batch, Out
+from etude.workflows.base import Context
+from etude.workflows.sac import SAC, SACConfig
 
 
 @dataclass(frozen=True)
@@ -70,44 +73,35 @@ class TQC(SAC):
         """A critic says several quantiles."""
         return {**super().output_sizes(config, action_space), "critic": config.algorithm.quantiles}
 
-    def losses(self) -> tuple[nn.Module, nn.Module]:
-        """Return the critics' loss, and that of actor and temperature."""
-        return QuantileCriticLoss(self), QuantileActorLoss(self)
-
-
-class QuantileCriticLoss(CriticLoss):
-    """How badly the quantiles of every critic fit the truncated targets."""
-
-    levels: Tensor
-
-    def __init__(self, workflow: TQC) -> None:
-        super().__init__(workflow)
-        settings: TQCConfig = workflow.context.config.algorithm
-        self.kept = (settings.quantiles - settings.drop_quantiles) * settings.critics
-        self.register_buffer("levels", quantile_levels(settings.quantiles).to(workflow.context.device), persistent=False)
+    def initialize(self, context: Context) -> None:
+        """As SAC, with the levels of the quantiles."""
+        settings: TQCConfig = context.config.algorithm
+        self._fixed = {"levels": quantile_levels(settings.quantiles).to(context.device)}
+        self._kept = (settings.quantiles - settings.drop_quantiles) * settings.critics
+        super().initialize(context)
 
     def truncated(self, quantiles: Tensor) -> Tensor:
         """(E, B, Q) → (B, kept): the lowest of all critics' quantiles together."""
-        return quantiles.transpose(0, 1).flatten(1).sort(dim=-1).values[:, : self.kept]
+        return quantiles.transpose(0, 1).flatten(1).sort(dim=-1).values[:, : self._kept]
 
-    def forward(self, rows: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss and what to log of it."""
+    def critic_loss(self, batch: Batch, noise: Noise) -> Out:
+        """How badly the quantiles of every critic fit the truncated targets."""
         with torch.no_grad():
-            following, distribution = self.seen(rows, "next_observation")
-            action, log_prob = distribution.draw(rows["next_noise"])
-            next_quantiles = self.truncated(self.target_critic(with_action(following, action)))
+            next_observation, distribution = self.seen(batch, "next_observation")
+            action, log_prob = distribution.draw(self.policy_noise(batch, noise)[1])
+            next_quantiles = self.truncated(self.target_critic(with_action(next_observation, action)))
             bonus = self.temperature() * log_prob
             # A row's reward and discount count for each of its quantiles: (B,) against (kept, B).
-            targets = self.targets(rows, (next_quantiles - bonus.unsqueeze(-1)).T).T
-        observation = self.normalizer(rows["observation"])
-        quantiles = self.critic(with_action(observation, rows["sample"]))  # (E, B, Q)
-        loss = quantile_huber_losses(quantiles, targets, self.levels).mean()
-        return loss, {"train/q_mean": quantiles.detach().mean(), "train/q_target_mean": targets.mean()}
+            targets = self.targets(batch, (next_quantiles - bonus.unsqueeze(-1)).T).T
+        observation = self.normalizer(batch["observation"])
+        quantiles = self.critic(with_action(observation, batch["sample"]))  # (E, B, Q)
+        losses = quantile_huber_losses(quantiles, targets, self._fixed["levels"])
+        metrics = {"train/q_mean": quantiles.detach().mean(), "train/q_target_mean": targets.mean()}
+        if "weight" not in batch:
+            return Out(losses.mean(), metrics)
+        wrong = (quantiles.detach().mean((0, 2)) - targets.mean(1)).abs()
+        return Out((losses * batch["weight"].unsqueeze(-1)).mean(), metrics, per_row={"priority": wrong})
 
-
-class QuantileActorLoss(ActorLoss):
-    """Climb the mean of the quantiles, keep the entropy."""
-
-    def values(self, outputs: Tensor) -> Tensor:
-        """(E, B, Q) → (E, B)"""
-        return outputs.mean(-1)
+    def believed(self, outputs: Tensor) -> Tensor:
+        """(E, B, Q) → (B,): the mean of the quantiles, of every critic."""
+        return self.lowest_or_mean(outputs.mean(-1))

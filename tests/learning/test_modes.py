@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from etude.compute.accelerate import SETTINGS, Mode, choose_mode
 from etude.config.compose import compose
-from etude.learning import update_step
-from etude.learning.update_step import _possible
+from etude.learning import compiled
+from etude.learning.execute import make_executor
+from etude.learning.update import Stage, Update
 from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
 
@@ -56,7 +58,7 @@ def _compare(settings: tuple[str, ...], device: str, mode: Mode) -> None:
             for left, right in zip(_numbers(one[key]), _numbers(other[key]), strict=True):
                 torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-5)
         fast.load_state_dict(eager.state_dict())  # so that rounding of earlier cycles does not add up
-    assert fast.workflow._step.mode == mode  # type: ignore[attr-defined]
+    assert fast.workflow._executor.mode == mode
 
 
 @pytest.mark.parametrize(
@@ -100,15 +102,26 @@ def test_what_can_not_be_had_here_is_said() -> None:
 
 def test_an_optimiser_that_can_not_be_compiled_runs_eager() -> None:
     orchestrator = _build((CASES["discrete"][0], "algorithm.optimizer=sgd"), "on", "cpu")
-    assert orchestrator.workflow._step.mode == "eager"  # type: ignore[attr-defined]
+    assert orchestrator.workflow._executor.mode == "eager"
 
 
 def test_an_optimiser_allows_what_it_allows_of_a_mode() -> None:
-    assert _possible("compiled and captured", compilable=True, capturable=True) == "compiled and captured"
-    assert _possible("compiled and captured", compilable=False, capturable=True) == "captured"
-    assert _possible("compiled and captured", compilable=False, capturable=False) == "eager"
-    assert _possible("compiled", compilable=False, capturable=True) == "eager"
-    assert _possible("captured", compilable=True, capturable=False) == "eager"
+    layer = nn.Linear(1, 1)
+    on_device = torch.optim.Adam(layer.parameters(), torch.tensor(0.1))
+    uncompiled = torch.optim.SGD(layer.parameters(), torch.tensor(0.1))
+    on_host = torch.optim.Adam([{"params": layer.parameters(), "rate": torch.tensor(0.1)}], 0.1)
+
+    def mode(optimizer: torch.optim.Optimizer, wanted: Mode, **options: bool) -> str:
+        update = Update([Stage("", lambda batch: (layer(batch).mean(), {}), optimizer)], **options)
+        return make_executor(update, {"layer": layer}, mode=wanted).mode
+
+    assert mode(on_device, "compiled and captured") == "compiled and captured"
+    assert mode(uncompiled, "compiled and captured") == "captured"
+    assert mode(on_host, "compiled and captured") == "eager"
+    assert mode(uncompiled, "compiled") == "eager"
+    assert mode(on_host, "compiled") == "compiled"
+    assert mode(on_host, "captured") == "eager"
+    assert mode(on_device, "compiled", is_eager=True) == "eager"
 
 
 def test_the_numpy_twin_of_an_actor_acts_like_it_and_follows_its_weights() -> None:
@@ -128,7 +141,7 @@ def test_the_numpy_twin_of_an_actor_acts_like_it_and_follows_its_weights() -> No
 @pytest.mark.parametrize("optimizer", ["{type: adam, fused: false}", "{type: adamw, fused: false, weight_decay: 0.1}", "adam"])
 def test_the_compiled_form_reads_the_rate_of_now(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Defect 27: without fused kernels the rate was a number to the compiler, the same for ever. What is compiled, as it is:
-    monkeypatch.setattr(update_step, "compile_apart", lambda function, device, *fixed: lambda *given: function(*given, *fixed))
+    monkeypatch.setattr(compiled, "compile_apart", lambda function, device, *fixed: lambda *given: function(*given, *fixed))
     case = (
         "CartPole-v1:ppo",
         f"algorithm.optimizer={optimizer}",

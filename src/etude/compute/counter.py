@@ -1,4 +1,4 @@
-"""A whole number that is part of a workflow's state."""
+"""A whole number that is part of a run's state."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.environments.vector import Observation, Step, VectorEnvironment
-from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
+from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow, hook
 from etude.workflows.metrics import Metrics
 
 
@@ -107,6 +107,7 @@ class Phased(Workflow):
         self.trace.append(("collect", phase.name, count))
         return super().collect(phase, count)
 
+    @hook
     def update_world_model(self, phase: Phase, count: int) -> HookResult:
         """Learn from a full buffer without emptying it, as a replay would be."""
         buffer = self.buffer(phase)
@@ -117,6 +118,7 @@ class Phased(Workflow):
             self.metrics.add(self.learn(buffer.sample(8, self.context.streams["buffer"])), group="model")
         return HookResult(updates=count)
 
+    @hook
     def update_discriminator(self, phase: Phase, count: int) -> HookResult:
         """A hook that this workflow alone knows."""
         buffer = self.buffer(phase)
@@ -127,6 +129,7 @@ class Phased(Workflow):
         buffer.clear()
         return HookResult(updates=count, metrics={"train/seen": self.seen.float()})
 
+    @hook
     def empty(self, phase: Phase, count: int) -> HookResult:
         """Make room; no work."""
         if self.buffer(phase).room == 0:

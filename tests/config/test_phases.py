@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from etude.config.compose import compose
-from etude.config.phases import HookSpec, PhaseSpec, Until, hook_names, parse_phases, phase_problems
+from etude.config.hooks import Hook, hook, hooks_of
+from etude.config.phases import HookSpec, PhaseSpec, Until, parse_phases, phase_problems
 from etude.errors import ConfigError
+from etude.orchestration.phase_scheduler import PhaseScheduler
+from etude.workflows.base import HookResult
 from etude.workflows.ppo import PPO
 from etude.workflows.random_policy import RandomPolicy
 from tests.config.conftest import Complaints, Write
+
+COLLECT = HookSpec("collect", collects=True, counts_steps=True)
 
 
 def _problems(*entries: Any) -> list[str]:
@@ -34,13 +39,13 @@ def test_a_curriculum_of_every_kind_of_phase() -> None:
         ]
     )
     assert phases == (
-        PhaseSpec("seed", "online", (HookSpec("collect"),), "replay", duration_steps=10_000),
+        PhaseSpec("seed", "online", (COLLECT,), "replay", duration_steps=10_000),
         PhaseSpec("model", "offline", (HookSpec("update"),), duration_updates=50, extra={"beta": 2}),
         PhaseSpec("look", "eval_only", (HookSpec("evaluate"),), duration_cycles=1),
         PhaseSpec(
             "joint",
             "online",
-            (HookSpec("collect"), HookSpec("update", ratio=Fraction(1, 3), per="env_steps"), HookSpec("evaluate", every=2)),
+            (COLLECT, HookSpec("update", ratio=Fraction(1, 3), per="env_steps"), HookSpec("evaluate", every=2)),
         ),
     )
 
@@ -123,10 +128,43 @@ def test_every_problem_of_every_phase_is_listed() -> None:
     assert len(_problems({"name": "a", "x": 1, "y": 2}, {"z": 3, "duration_cycles": 0})) == 6
 
 
-def test_hooks_are_the_methods_that_take_a_phase_and_a_count() -> None:
-    assert {"collect", "update"} <= set(hook_names(PPO))
-    assert "discard" in hook_names(RandomPolicy)
-    assert not {"act", "learn", "policy", "default_phases", "state_dict"} & set(hook_names(PPO))
+def test_hooks_are_the_methods_that_are_marked_and_what_overrides_them() -> None:
+    assert hooks_of(PPO) == {"collect": Hook(collects=True, counts_steps=True), "update": Hook()}
+    assert "discard" in hooks_of(RandomPolicy)
+
+
+class Own(RandomPolicy):
+    """Hooks of a user's own, and a method that only looks like one."""
+
+    @hook(collects=True)
+    def collect_episode(self, phase: Any, count: int) -> HookResult:
+        return HookResult(decisions=10, env_steps=10)
+
+    def noise(self, phase: Any, count: int) -> HookResult:
+        return HookResult()
+
+
+def test_a_method_that_is_not_marked_is_no_hook_and_the_way_out_is_said() -> None:
+    phases = parse_phases([{"name": "a", "hooks": ["noise", "collect_episod"]}], marks=hooks_of(Own))
+    unmarked, misspelt = phase_problems(phases, Own, [])
+    assert unmarked.startswith(
+        "training.phases: phase 'a': Own has no hook 'noise'; if phases may call noise(phase, count), put @hook"
+    )
+    assert misspelt.endswith("Own has no hook 'collect_episod'; did you mean 'collect_episode'?")
+
+
+def test_a_hook_that_collects_under_another_name_is_held_to_the_budget_and_to_offline_phases() -> None:
+    entries = [{"name": "a", "hooks": ["collect_episode"]}]
+    scheduler = PhaseScheduler(parse_phases(entries, marks=hooks_of(Own)), total_steps=95, steps_per_count=1)
+    steps = 0
+    while (action := scheduler.next_action()) is not None:
+        assert action.units == 1, "nobody knows how many steps its count stands for"
+        scheduler.advance(action, HookResult(decisions=10, env_steps=10))
+        steps += 10
+    assert steps == 100
+    offline = [{"name": "a", "type": "offline", "hooks": ["collect_episode"], "duration_updates": 5}]
+    with pytest.raises(ConfigError, match="an offline phase doesn't collect"):
+        parse_phases(offline, marks=hooks_of(Own))
 
 
 def test_unknown_hooks_and_buffers_are_named(complaints: Complaints, write: Write) -> None:

@@ -32,6 +32,7 @@ from etude.config.environment_presets import (
     variants,
     with_name,
 )
+from etude.config.hooks import hooks_of
 from etude.config.layers import Layer, has, overlay, overlay_all, put, restrict
 from etude.config.migrate import migrate
 from etude.config.phases import default_hooks, parse_phases, phase_problems, until_problems
@@ -365,7 +366,7 @@ def _network_problems(data: Mapping[str, Any], allow_imports: bool) -> tuple[lis
 
 def _phase_problems(config: Config, workflow: Any) -> Iterator[str]:
     try:
-        phases = parse_phases(config.training.phases, hooks=default_hooks(workflow, config))
+        phases = parse_phases(config.training.phases, hooks=default_hooks(workflow, config), marks=hooks_of(workflow))
     except ConfigError as error:
         yield from error.problems
     else:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, Literal
 
+from etude.config.hooks import Hook, hooks_of
 from etude.config.schedules import as_float
 from etude.errors import ConfigError, did_you_mean
 
@@ -58,6 +59,10 @@ class HookSpec:
     ratio: Fraction | None = None
     """Units per decision (or per environment step) of this phase, exact over the whole phase; replaces count."""
     per: Literal["decisions", "env_steps"] = "decisions"
+    collects: bool = False
+    """Whether it steps the environment, as its mark says."""
+    counts_steps: bool = False
+    """Whether its count is one of vector steps."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +105,15 @@ def parse_phases(
     where: str = "training.phases",
     *,
     hooks: Sequence[Any] = ("collect", "update"),
+    marks: Mapping[str, Hook] = MappingProxyType({"collect": Hook(collects=True, counts_steps=True)}),
 ) -> tuple[PhaseSpec, ...]:
     """Read a curriculum; `{repeat: 5, phases: [...]}` stands for its phases five times over.
 
-    `hooks` are the algorithm's own: those of a phase that names none.
+    `hooks` are the algorithm's own: those of a phase that names none. `marks` say which of its methods are hooks, and of what
+    kind.
     """
     problems: list[str] = []
-    phases = _Reader(hooks, problems).read(entries, where)
+    phases = _Reader(hooks, marks, problems).read(entries, where)
     problems += [
         f"{where}: phase '{phase.name}' never ends, so the phases after it can't start; give it a duration"
         for phase in phases[:-1]
@@ -126,12 +133,14 @@ def default_hooks(workflow: Any, config: Any) -> Sequence[Any]:
 
 
 def phase_problems(phases: Sequence[PhaseSpec], workflow: Any, buffers: Collection[str]) -> Iterator[str]:
-    """Yield what a workflow can't do of a curriculum: every hook must be one of its methods, every buffer must exist."""
-    hooks = [*hook_names(workflow), "evaluate"]
+    """Yield what a workflow can't do of a curriculum: every hook must be one of its own, every buffer must exist."""
+    hooks = [*hooks_of(workflow), "evaluate"]
     for phase in phases:
         for hook in phase.hooks:
             if hook.name not in hooks:
                 near = did_you_mean(hook.name, hooks) or f" (known: {', '.join(hooks)})"
+                if callable(getattr(workflow, hook.name, None)):
+                    near = f"; if phases may call {hook.name}(phase, count), put @hook above it{near}"
                 yield f"training.phases: phase '{phase.name}': {workflow.__name__} has no hook '{hook.name}'{near}"
         if phase.buffer is not None and phase.buffer not in buffers:
             near = did_you_mean(phase.buffer, buffers) or f" (known: {', '.join(buffers) or 'none'})"
@@ -167,31 +176,17 @@ def until_problems(phases: Sequence[PhaseSpec], *, is_evaluated: bool) -> Iterat
             yield f"{where}: no metric is called so{near}"
         if namespace != "eval":
             continue
-        if name.removeprefix("sample_").removeprefix("mode_") not in EVALUATION_METRICS:
+        if name.removeprefix("sample_").removeprefix("greedy_") not in EVALUATION_METRICS:
             near = did_you_mean(metric, LIKELY_METRICS) or f" (there are: {', '.join(EVALUATION_METRICS)})"
             yield f"{where}: no evaluation says so{near}"
         elif not is_evaluated and not any(hook.name == "evaluate" for hook in phase.hooks):
             yield f"{where}: evaluations are off (evaluation.every_steps=0), and the phase has no hook evaluate"
 
 
-def hook_names(workflow: Any) -> list[str]:
-    """Return the methods of a workflow that can be hooks: those that can be called with a phase and a count."""
-    names = []
-    for name in dir(workflow):
-        method = inspect.getattr_static(workflow, name)
-        if name.startswith("_") or not inspect.isfunction(method):
-            continue
-        try:
-            inspect.signature(method).bind("self", "phase", "count")
-        except TypeError:
-            continue
-        names.append(name)
-    return names
-
-
 @dataclass
 class _Reader:
     hooks: Sequence[Any]
+    marks: Mapping[str, Hook]
     problems: list[str]
 
     def read(self, entries: Any, where: str) -> tuple[PhaseSpec, ...]:
@@ -241,7 +236,7 @@ class _Reader:
                     problems.append(f"{path}.{key}={value}: must be a whole number, at least 1")
                 known[key] = _whole(value) or 1
         known["hooks"] = self._hooks(known, kind, f"{path}.hooks")
-        if kind == "offline" and any(hook.name == "collect" for hook in known["hooks"]):
+        if kind == "offline" and any(hook.collects for hook in known["hooks"]):
             problems.append(f"{path}: an offline phase doesn't collect; make it online or drop the hook")
         if kind == "offline" and "duration_steps" in known:
             problems.append(f"{path}.duration_steps: an offline phase takes no environment steps; give it duration_updates")
@@ -253,11 +248,15 @@ class _Reader:
 
     def _hooks(self, known: Mapping[str, Any], kind: PhaseType, path: str) -> tuple[HookSpec, ...]:
         if "hooks" in known:
-            return _parse_hooks(known["hooks"], path, self.problems)
+            return self._marked(_parse_hooks(known["hooks"], path, self.problems))
         if kind == "eval_only":
             return (HookSpec("evaluate"),)
-        own = _parse_hooks(self.hooks, path, self.problems)
-        return own if kind == "online" else tuple(hook for hook in own if hook.name != "collect")
+        own = self._marked(_parse_hooks(self.hooks, path, self.problems))
+        return own if kind == "online" else tuple(hook for hook in own if not hook.collects)
+
+    def _marked(self, hooks: tuple[HookSpec, ...]) -> tuple[HookSpec, ...]:
+        marks = [self.marks.get(hook.name, Hook()) for hook in hooks]
+        return tuple(replace(hook, **mark._asdict()) for hook, mark in zip(hooks, marks, strict=True))
 
 
 def _parse_hooks(entries: Any, path: str, problems: list[str]) -> tuple[HookSpec, ...]:

@@ -376,7 +376,7 @@ class Orchestrator:
         self._by_updates[what].done(self.counters.updates)
 
     def _collects(self) -> bool:
-        return any(hook.name == "collect" for hook in self.scheduler.current_phase.hooks)
+        return any(hook.collects for hook in self.scheduler.current_phase.hooks)
 
     def _position(self) -> dict[str, int]:
         return {key: value for key, value in self.counters.as_dict().items() if key != "episodes"}

@@ -94,8 +94,8 @@ class PhaseScheduler:
         while not self.is_finished:
             spec = self.current_phase.hooks[self._hook]
             count = self._due(spec)
-            if spec.name == "collect":
-                count = min(count, self._room())
+            if spec.collects:
+                count = min(count, self._room()) if spec.counts_steps or not self._room() else count
                 if count == 0 and self._budget_left() == 0:
                     # The budget ran out between two collects: this phase is over, and where it stands is kept.
                     self._leave_unfinished()
@@ -121,7 +121,7 @@ class PhaseScheduler:
         self._cycles += action.cycles - 1
         self.total_cycles += action.cycles - 1
         # A buffer that fills up ends a collect early; a budget that ends amid one leaves it half done.
-        cut_short = spec.name == "collect" and result.env_steps < action.units * self._steps_per_count
+        cut_short = spec.counts_steps and result.env_steps < action.units * self._steps_per_count
         if spec.ratio is not None or self._units >= spec.count * action.cycles or cut_short or self._phase_steps_left() == 0:
             self._finish_hook()
 
@@ -160,9 +160,9 @@ class PhaseScheduler:
     def _merge(self, spec: HookSpec, count: int, limit_steps: int | None, limit_updates: int | None) -> tuple[int, int]:
         phase = self.current_phase
         alone = len(phase.hooks) == 1 and spec.ratio is None and spec.every == 1 and spec.name != "evaluate"
-        if not alone or count < spec.count or phase.until is not None:
+        if not alone or count < spec.count or phase.until is not None or spec.collects != spec.counts_steps:
             return count, 1
-        if spec.name == "collect":
+        if spec.collects:
             cycles = self._room() // spec.count
             if limit_steps is not None:
                 cycles = min(cycles, limit_steps // (spec.count * self._steps_per_count))
@@ -204,7 +204,7 @@ class PhaseScheduler:
         self._worked = False
         if self._phase_is_over():
             self._enter_phase(self._index + 1)
-        elif self._budget_left() == 0 and any(hook.name == "collect" for hook in self.current_phase.hooks):
+        elif self._budget_left() == 0 and any(hook.collects for hook in self.current_phase.hooks):
             self._leave_unfinished()
 
     def _phase_is_over(self) -> bool:

@@ -20,6 +20,7 @@ from etude.components.networks.memory import has_memory
 from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_captured
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
+from etude.config.hooks import hooks_of
 from etude.config.phases import PhaseSpec, default_hooks, parse_phases, phase_problems
 from etude.config.registry import algorithms, buffers, callbacks, networks
 from etude.config.schema import Config
@@ -101,7 +102,7 @@ def _evaluation_copies(config: Config) -> int:
 
 def steps_per_iteration(config: Config) -> int:
     """Return the environment steps of one pass of collecting and learning."""
-    phases = [[hook for hook in phase.hooks if hook.name == "collect"] for phase in _phases(config, _workflow_class(config))]
+    phases = [[hook for hook in phase.hooks if hook.collects] for phase in _phases(config, _workflow_class(config))]
     counts = {sum(hook.count for hook in collecting) for collecting in phases if collecting}
     if len(counts) != 1 or any(hook.every != 1 or hook.ratio is not None for collecting in phases for hook in collecting):
         raise ConfigError(
@@ -297,7 +298,8 @@ def _workflow_class(config: Config) -> type[Workflow]:
 
 def _phases(config: Config, workflow: type[Workflow]) -> tuple[PhaseSpec, ...]:
     """The user's phases, or the algorithm's own."""
-    phases = parse_phases(config.training.phases or workflow.default_phases(config), hooks=default_hooks(workflow, config))
+    wanted = config.training.phases or workflow.default_phases(config)
+    phases = parse_phases(wanted, hooks=default_hooks(workflow, config), marks=hooks_of(workflow))
     problems = list(dict.fromkeys(phase_problems(phases, workflow, config.buffers)))
     if problems:
         raise ConfigError(*problems)
@@ -389,7 +391,7 @@ def _build_buffer(options: Any, config: Config, name: str) -> Buffer:
 def _check_buffers(stores: Mapping[str, Buffer], phases: Sequence[PhaseSpec], workflow: type[Workflow], config: Config) -> None:
     """Refuse buffers that the workflow can't learn from, where it is going to."""
     for phase in phases:
-        learns = any(hook.name not in ("collect", "evaluate") for hook in phase.hooks)
+        learns = any(not hook.collects and hook.name != "evaluate" for hook in phase.hooks)
         name = phase.buffer or next(iter(stores), None)
         if learns and name is not None and not isinstance(stores[name], workflow.learns_from):
             kinds = [known for known in buffers.builtin_names() if issubclass(buffers.resolve(known), workflow.learns_from)]

@@ -21,6 +21,7 @@ from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.accelerate import is_captured
 from etude.compute.captured import Captured
 from etude.config.constraints import PositiveInt
+from etude.config.hooks import hook as hook
 from etude.config.phases import PhaseType
 from etude.config.schedules import Schedule
 from etude.environments.vector import Observation
@@ -243,6 +244,7 @@ class Workflow(ABC):
 
     # ---- hooks ----------------------------------------------------------------------------------------------------------
 
+    @hook(collects=True, counts_steps=True)
     def collect(self, phase: Phase, count: int) -> HookResult:
         """Take `count` vector steps into the phase's buffer."""
         collector = self.context.collector
@@ -252,6 +254,7 @@ class Workflow(ABC):
             decisions = collector.collect(self.act, self.buffer(phase), count, self.explore_arrays)
         return HookResult(decisions=decisions, env_steps=decisions * collector.environment.action_repeat)
 
+    @hook
     def update(self, phase: Phase, count: int) -> HookResult:
         """Take up to `count` gradient steps on batches from the phase's buffer, while it is ready.
 

@@ -18,7 +18,7 @@ from etude.config.schema import Config
 from etude.environments.spaces import finite_range
 from etude.environments.vector import ACTION_MASK, Observation
 from etude.errors import UserError
-from etude.workflows.base import ActResult, HookResult, Mode, Phase, State, Workflow
+from etude.workflows.base import ActResult, HookResult, Mode, Phase, State, Workflow, hook
 from etude.workflows.metrics import Metrics
 
 
@@ -85,6 +85,7 @@ class RandomPolicy(Workflow):
         """Learn nothing."""
         return {}
 
+    @hook
     def discard(self, phase: Phase, count: int) -> HookResult:
         """Empty the buffer, which counts as no work."""
         self.buffer(phase).clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -69,6 +69,18 @@ class Stage:
     after_step: Sequence[Callable[[], None]] = ()
     """Change this stage's parameters in place after its step, such as a projection; the next stage sees it."""
     state: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def mapped(self, function: Callable[[Any], Any]) -> Stage:
+        """Return the same stage with every function in it replaced by what `function` makes of it."""
+        early = self.beforehand
+        return replace(
+            self,
+            loss=function(self.loss),
+            prepare=function(self.prepare),
+            decide=function(self.decide),
+            beforehand=None if early is None else early._replace(compute=function(early.compute)),
+            after_step=[function(follow) for follow in self.after_step],
+        )
 
     def takes(self) -> frozenset[str]:
         """Return which of carry, state and noise the loss takes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ from etude.components.recipes import Recipe, remember
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.accelerate import is_captured
 from etude.compute.captured import Captured
+from etude.compute.weak_methods import weakly
 from etude.config.constraints import PositiveInt
 from etude.config.hooks import hook as hook
 from etude.config.phases import PhaseType
@@ -278,7 +279,8 @@ class Workflow(ABC):
 
     def executor(self, update: Update) -> Executor:
         """Return what takes these updates, in the way that the config chooses."""
-        update = replace(update, skip_non_finite=self.context.config.training.on_nan == "skip")
+        stages = [stage.mapped(partial(weakly, self)) for stage in update.stages]
+        update = replace(update, stages=stages, skip_non_finite=self.context.config.training.on_nan == "skip")
         modules = {name: part for name, part in vars(self).items() if isinstance(part, nn.Module)}
         asks = any("noise" in stage.takes() for stage in update.stages)
         generator = self.context.streams["noise"] if asks else None

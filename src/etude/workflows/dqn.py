@@ -29,6 +29,7 @@ from etude.components.normalizers import ObservationNormalizer
 from etude.components.value_distributions import CategoricalValue, MeanValue, QuantileValue, ValueDistribution
 from etude.compute.counter import Counter
 from etude.compute.random_streams import derive_seed
+from etude.compute.weak_methods import WeakMethod
 from etude.config.constraints import Bounds, PositiveFloat, PositiveInt, PositiveSchedule, at_least, between
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
@@ -146,7 +147,7 @@ class DQN(OffPolicy):
         self._explored = Counter()  # environment steps, to know where on that schedule we are
         self._noise: tuple[Tensor, np.ndarray] | None = None  # where it is drawn to on the host, and the same as an array
         if self._policy.on_host is not None and type(self).act is DQN.act:
-            self.explore_arrays = partial(self._explore_on_host, generator=context.streams["action"])
+            self.explore_arrays = partial(WeakMethod(self._explore_on_host), generator=context.streams["action"])
         self._executor = self.executor(self.losses())
 
     def _dueling_head(self, size: int) -> DuelingHead | None:

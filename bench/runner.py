@@ -33,6 +33,8 @@ class Machine:
     """The peers' python, if there is one."""
     scratch: Path
     """Working directory and compiler cache: empty at first, so that first compilations are cold."""
+    checkout: Path = HERE.parent
+    """The version of Etude to measure, with the sides as it has them."""
 
 
 @contextmanager
@@ -166,7 +168,7 @@ def _is_hopeless(side: Side, threads: int, answers: dict[tuple[str, int], list[d
 
 def _variables(threads: int, on: Machine) -> dict[str, str]:
     variables = {
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": os.pathsep.join(str(on.checkout / folder) for folder in ("bench", "src")),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),

@@ -9,10 +9,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from etude.components.networks.memory import Memory, MemoryNetwork, at, has_memory, map_memory
+from etude.components.networks.memory import Memory, MemoryNetwork, has_memory
 from etude.components.networks.mlp import MLP
 from etude.components.networks.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
 from etude.components.networks.transformer import Transformer, TransformerConfig, visibility
+from etude.compute.trees import at, map_tree
 from etude.config.validate import Validator
 from etude.errors import ConfigError
 
@@ -167,10 +168,10 @@ def test_each_environment_remembers_for_itself_and_a_state_can_be_taken_apart(ki
     with torch.no_grad():
         together, state = net.unroll(seen, net.initial_state(N), first)
         some = [4, 1]
-        part = map_memory(lambda value: value[some], net.initial_state(N))
+        part = map_tree(lambda value: value[some], net.initial_state(N))
         outputs, after = net.unroll(seen[:, some], part, first[:, some])
     assert_close(outputs, together[:, some])
-    assert_close(after, map_memory(lambda value: value[some], state))
+    assert_close(after, map_tree(lambda value: value[some], state))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind][0]])

@@ -74,5 +74,5 @@ def to_be_captured() -> Iterator[None]:
 
 
 def asks_nothing() -> bool:
-    """Whether what runs now is to be part of a graph or of compiled code: it must not ask the device for a number."""
-    return _depth > 0 or (torch.compiler.is_compiling() and not torch.compiler.is_exporting())
+    """Whether what runs now is to be part of a graph: it must not ask the device for a number."""
+    return _depth > 0

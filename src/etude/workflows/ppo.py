@@ -179,9 +179,9 @@ class PPO(Workflow):
         names = dict.fromkeys(config.network[role].type for role in remembers(config))
         if not names or config.experiment.compile != "on":
             return []
-        instead = "captured only" if config.experiment.device.startswith("cuda") else "eager"
-        why = f"compiling {config.algorithm.rollout_steps} steps of memory ({', '.join(names)}) would take minutes"
-        return [f"experiment.compile=on: {why}; updates are {instead}"]
+        instead = "captured" if config.experiment.device.startswith("cuda") else "eager"
+        why = f"memory ({', '.join(names)}) would be compiled unrolled, {config.algorithm.rollout_steps} steps deep"
+        return [f"experiment.compile=on is ignored: {why}; updates are {instead}"]
 
     @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
@@ -233,7 +233,7 @@ class PPO(Workflow):
             decide=self._note_divergence if settings.target_kl or settings.adaptive_kl else None,
         )
         stops, memory = self._stopped if settings.target_kl is not None else None, self._memory
-        # A whole rollout unrolled, step by step, takes a compiler minutes.
+        # A whole rollout unrolled, step by step, takes a compiler minutes; and torch's does not take its GRU at all.
         is_eager, is_compilable = memory is not None and not memory.is_capturable, memory is None
         return Update([stage], skip=stops, skip_lasts=True, is_eager=is_eager, is_compilable=is_compilable)
 

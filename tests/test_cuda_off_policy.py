@@ -63,7 +63,7 @@ def _assert_same(one: Any, other: Any) -> None:
 def test_a_captured_run_is_the_eager_run(spec: str) -> None:
     eager, captured = (_run(spec, mode, updates=40) for mode in ("off", "capture"))
     assert captured.workflow._executor.mode == "captured"
-    assert captured.workflow._explore is not None
+    assert captured.workflow.explorer().captured
     assert _draws_inside(captured)
     _assert_same(eager, captured)
 

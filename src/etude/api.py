@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from etude.acting.policy import Policy
 from etude.buffers.last_paths import whole_paths
 from etude.config.compose import compose
 from etude.config.schema import Config, EnvironmentConfig
@@ -33,7 +34,6 @@ from etude.training import session, stored_config
 from etude.using.evaluate import measure
 from etude.using.play import play as play
 from etude.using.stored_policy import open_policy
-from etude.workflows.policy import Policy
 from etude.workflows.sampler import get as make_sampler  # noqa: F401 # a part of this interface
 
 

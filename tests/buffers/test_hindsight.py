@@ -257,7 +257,7 @@ def test_it_trains_from_the_config(tmp_path: Path) -> None:
     collector, buffer = orchestrator.collector, orchestrator.buffers["rollout"]
     assert collector is not None
     collector.start(orchestrator.workflow.initial_state)
-    collector.collect(orchestrator.workflow.act, buffer, 20)
+    collector.collect(orchestrator.workflow.explorer(), buffer, 20)
     batch = buffer.sample(300, Generator().manual_seed(0))
     success = (batch["observation"]["desired_goal"] - batch["next_observation"]["achieved_goal"]).abs()[:, 0] < 0.5
     assert torch.equal(batch["reward"] == 0, success)

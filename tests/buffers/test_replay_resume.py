@@ -80,7 +80,7 @@ def test_rolling_back_in_the_same_process_forgets_the_rows_since(tmp_path: Path)
     buffer, collector = orchestrator.buffers["memory"], orchestrator.collector
     assert collector is not None
     before = buffer.sample(50, Generator().manual_seed(0))
-    collector.collect(orchestrator.workflow.act, buffer, 250)
+    collector.collect(orchestrator.workflow.explorer(), buffer, 250)
     assert not torch.equal(before["observation"], buffer.sample(50, Generator().manual_seed(0))["observation"])
     orchestrator.load_state_dict(parts)
     after = buffer.sample(50, Generator().manual_seed(0))

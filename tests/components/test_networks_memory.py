@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,15 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from etude.components.networks.memory import Memory, MemoryNetwork, at, has_memory, map_memory
+from etude.components.networks.memory import Memory, MemoryNetwork, has_memory
 from etude.components.networks.mlp import MLP
 from etude.components.networks.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
 from etude.components.networks.transformer import Transformer, TransformerConfig, visibility
+from etude.compute.captured import to_be_captured
+from etude.compute.trees import at, map_tree
 from etude.config.validate import Validator
 from etude.errors import ConfigError
+from tests.capture_double import no_host_reads
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 DICT = spaces.Dict(
@@ -167,10 +171,10 @@ def test_each_environment_remembers_for_itself_and_a_state_can_be_taken_apart(ki
     with torch.no_grad():
         together, state = net.unroll(seen, net.initial_state(N), first)
         some = [4, 1]
-        part = map_memory(lambda value: value[some], net.initial_state(N))
+        part = map_tree(lambda value: value[some], net.initial_state(N))
         outputs, after = net.unroll(seen[:, some], part, first[:, some])
     assert_close(outputs, together[:, some])
-    assert_close(after, map_memory(lambda value: value[some], state))
+    assert_close(after, map_tree(lambda value: value[some], state))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind][0]])
@@ -219,3 +223,23 @@ def test_who_remembers_is_known_from_the_class() -> None:
 def test_a_wrong_option_is_refused_by_name(config: type, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         Validator().build(config, options, "network")
+
+
+@pytest.mark.parametrize("space", [BOX, DICT], ids=["vector", "dict"])
+@pytest.mark.parametrize("share", [0.0, 0.15, 1.0])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind][0]])
+def test_what_is_captured_asks_nothing_of_the_device_and_is_the_same_sequence(kind: str, share: float, space: Any) -> None:
+    net, seen, first = network(kind, space), observations(space), resets(share)
+    assert net.capturable
+    begin = by_steps(net, observations(space, seed=9), net.initial_state(N), resets(0.1, seed=9))[1]  # amid an episode
+    begin = map_tree(torch.Tensor.detach, begin)
+    said = []
+    for within in (nullcontext, to_be_captured):
+        with within(), no_host_reads() if within is to_be_captured else nullcontext():
+            outputs, after = net.unroll(seen, begin, first)
+            step, _ = net(at(seen, 0), begin, first[0])
+        net.zero_grad()
+        outputs.square().mean().backward()
+        gradients = {name: weights.grad.clone() for name, weights in net.named_parameters() if weights.grad is not None}
+        said.append({"outputs": outputs, "step": step, "after": after, "gradients": gradients})
+    assert_close(*said)

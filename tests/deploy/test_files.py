@@ -15,6 +15,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from etude.acting.policy import ActorPolicy
 from etude.cli import run as command
 from etude.components.distributions import make_head
 from etude.components.networks.build import build_network
@@ -30,7 +31,6 @@ from etude.deploy.torch_files import capture, exported_program, run_exported_pro
 from etude.environments.vector import ACTION_MASK
 from etude.runs.run import Run
 from etude.using.stored_policy import open_policy
-from etude.workflows.policy import ActorPolicy
 from tests.deploy.conftest import HAS_ONNX, QUIET, formats_of, needs_onnx
 from tests.runs_compared import train
 

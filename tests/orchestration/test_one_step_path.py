@@ -11,19 +11,20 @@ import pytest
 import torch
 from torch import Tensor
 
+from etude.acting.actor import Actor
+from etude.acting.policy import Policy
 from etude.buffers.rollout import RolloutBuffer
 from etude.compute.random_streams import RandomStreams, derive_seed
 from etude.config.compose import compose
 from etude.config.schema import Config
 from etude.environments.make import make_environment
-from etude.environments.vector import Observation, Step, VectorEnvironment
+from etude.environments.vector import Step, VectorEnvironment
 from etude.orchestration.evaluator import evaluate_episodes
 from etude.orchestration.player import Player
 from etude.training import assembly
 from etude.using.play import PLAY_SEEDS, play_episodes
-from etude.workflows.base import ActResult, Phase, Workflow
+from etude.workflows.base import Phase, Workflow
 from etude.workflows.collector import Collector
-from etude.workflows.policy import Policy
 
 ROOT, STEPS, LIMIT = 5, 120, 15
 SHORT = f"environment.max_episode_steps={LIMIT}"
@@ -82,17 +83,14 @@ class Learnt:
 
     def collect(self, num_envs: int, root: int, steps: int) -> dict[str, Any]:
         """What training's collector gathers from fresh episodes, by column, (T, N, ...)."""
-        collector = Collector(self.make(num_envs), RandomStreams(root), torch.device("cpu"))
-        collector.start(self.workflow.initial_state)
+        streams = RandomStreams(root)
+        collector = Collector(self.make(num_envs), streams, torch.device("cpu"))
+        actor = Actor(self.workflow, "explore" if self.mode == "sample" else self.mode, streams["action"])
+        collector.start(actor.initial_state)
         rows = RolloutBuffer(steps)
-        collector.collect(self._act, rows, steps)
+        collector.collect(actor, rows, steps)
         collector.environment.close()
         return rows.columns
-
-    def _act(self, observation: Observation, state: Any, is_first: Tensor, *, mode: str, generator: Any) -> ActResult:
-        assert mode == "explore"
-        asked: Any = mode if self.mode == "sample" else self.mode
-        return self.workflow.act(observation, state, is_first, mode=asked, generator=generator)
 
 
 @pytest.fixture(params=CASES.values(), ids=CASES.keys())

@@ -103,9 +103,9 @@ def test_no_value_crosses_from_new_episodes_to_those_that_could_not_be_continued
 def test_an_observation_crosses_to_another_device_once_and_where_an_episode_ended_twice(monkeypatch: Any) -> None:
     run = start(ppo_config(rollout_steps=10, batch_size=20), walk(2))
     collector: Any = run.collector
-    collector._device = torch.device("cpu:0")  # the same memory under another name
+    collector._transfer.is_needed = True  # as if to the same memory under another name
     crossed = []
-    monkeypatch.setattr(collector, "_to_workflow", lambda tensor: (crossed.append(tensor.ndim), tensor)[1])
+    monkeypatch.setattr(collector._transfer, "to_actor", lambda tensor: (crossed.append(tensor.ndim), tensor)[1])
     run.workflow.collect(PHASE, 10)
     ends = 3  # episodes have three steps
     assert crossed.count(2) == 1 + 10 + ends

@@ -26,7 +26,7 @@ def act(workflow: Any, observation: Any, mode: str, seed: int = 0) -> torch.Tens
 
 @pytest.mark.parametrize("chunk", [1, 5, 200])
 def test_epsilon_follows_the_environment_steps_however_they_are_collected(chunk: int) -> None:
-    """From 1 to 0.2 over steps 100 to 300, of two environments; 40 random ones before anything is learnt."""
+    """From 0.9 to 0.2 over steps 100 to 300, of two environments."""
     words = ("algorithm.epsilon={start: 0.9, end: 0.2, start_at: 100, end_at: 300}", f"algorithm.train_every={chunk}")
     orchestrator = build(*words)
     workflow, seen = dqn_of(orchestrator), []
@@ -40,7 +40,7 @@ def test_epsilon_follows_the_environment_steps_however_they_are_collected(chunk:
     while orchestrator._run_cycle():
         pass
     steps = range(0, 400, 2)
-    line = [1.0 if s < 40 else 0.9 if s < 100 else 0.2 if s > 300 else 0.9 - 0.7 * (s - 100) / 200 for s in steps]
+    line = [0.9 if s < 100 else 0.2 if s > 300 else 0.9 - 0.7 * (s - 100) / 200 for s in steps]
     assert seen == pytest.approx(line)
     # What a row says is read where its cycle began: of one cycle of 400 steps, at the start.
     assert workflow.hyper_parameters()["epsilon"] == pytest.approx(0.9 if chunk == 200 else 0.2, abs=0.02)

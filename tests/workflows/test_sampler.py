@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import etude
+from etude.acting.policy import Policy
 from etude.buffers.replay import ReplayBuffer
 from etude.config.compose import compose
 from etude.config.registry import register_sampler, samplers
@@ -16,7 +17,6 @@ from etude.config.schema import EnvironmentConfig
 from etude.environments.make import make_environment
 from etude.errors import ConfigError, EtudeError, UserError
 from etude.training import assembly
-from etude.workflows.policy import Policy
 from etude.workflows.sampler import SimpleSampler
 
 NAMED = {"class_name": "SimpleSampler", "config": {"max_path_length": 12, "store_last_n_paths": 4}}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Generator, Tensor
-from torch.utils import _pytree as pytree  # the only flattening of nested dicts and tuples that torch has
+
+from etude.compute.trees import leaves, map_tree
 
 Result = TypeVar("Result")
 WARM_UP_CALLS = 3
 """Calls that run as they are before one is captured: libraries set themselves up in these."""
+_depth = 0
 
 
 class Captured:
@@ -20,7 +23,7 @@ class Captured:
 
     The function may change tensors in place, and draw from `generators`: a launch draws what the call itself would have. It
     must not ask the device for a number, nor depend on Python values that change. What it returns is overwritten by the next
-    call; its inputs may be any tensors of the same shapes.
+    call; its inputs may be any trees of tensors of the same form and shapes.
     """
 
     def __init__(self, function: Callable[..., Any], *, generators: Sequence[Generator] = ()) -> None:
@@ -34,13 +37,14 @@ class Captured:
         """Return what the function returns."""
         if self._graph is None and self._calls < WARM_UP_CALLS:
             self._calls += 1
-            return self._function(*inputs)
+            with to_be_captured():
+                return self._function(*inputs)
         if self._graph is None:
-            own = pytree.tree_map(torch.clone, inputs)
-            self._inputs = pytree.tree_leaves(own)
+            own = map_tree(torch.clone, inputs)
+            self._inputs = [*leaves(own)]
             self._graph, self._result = capture(partial(self._function, *own), self._generators)
         elif self._inputs:
-            torch._foreach_copy_(self._inputs, pytree.tree_leaves(inputs))  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
+            torch._foreach_copy_(self._inputs, [*leaves(inputs)])  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
         self._graph.replay()
         return self._result
 
@@ -50,9 +54,25 @@ def capture(function: Callable[[], Result], generators: Sequence[Generator] = ()
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph), to_be_captured():
         result = function()
     # Capturing has set the place in each random stream to 0, on a CUDA stream of its own. On a busy GPU that can come after
     # the first launch has set it to where it belongs, which then draws the numbers that the random stream began with.
     torch.cuda.synchronize()
     return graph, result
+
+
+@contextmanager
+def to_be_captured() -> Iterator[None]:
+    """Have everything within do what it does in a graph, whether it is captured already or only warms up."""
+    global _depth  # one for the process, as torch's own mark of compiling is
+    _depth += 1
+    try:
+        yield
+    finally:
+        _depth -= 1
+
+
+def asks_nothing() -> bool:
+    """Whether what runs now is to be part of a graph: it must not ask the device for a number."""
+    return _depth > 0

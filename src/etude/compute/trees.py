@@ -58,3 +58,25 @@ def joined(trees: Sequence[Tree], dim: int = 0) -> Tree:
     if len(trees) == 1:
         return trees[0]
     return map_tree(lambda *tensors: torch.cat(tensors, dim), *trees)
+
+
+def storable(tree: Any) -> Any:
+    """Return the tree as a checkpoint holds it: named tuples as tuples. Leaves may be other values than tensors too."""
+    if isinstance(tree, Mapping):
+        return {key: storable(value) for key, value in tree.items()}
+    if isinstance(tree, tuple | list):
+        items = [storable(value) for value in tree]
+        return items if isinstance(tree, list) else tuple(items)
+    return tree
+
+
+def restored(tree: Any, device: torch.device, example: Any = None) -> Any:
+    """Return a tree out of a checkpoint on a device, with named tuples where the example has them."""
+    if isinstance(tree, Mapping):
+        inside = example if isinstance(example, Mapping) else {}
+        return {key: restored(value, device, inside.get(key)) for key, value in tree.items()}
+    if isinstance(tree, tuple | list):
+        alike = isinstance(example, tuple | list) and len(example) == len(tree)
+        items = [restored(value, device, example[k] if alike else None) for k, value in enumerate(tree)]
+        return type(example)(*items) if alike and hasattr(example, "_fields") else type(tree)(items)
+    return tree.to(device) if isinstance(tree, Tensor) else tree

@@ -11,10 +11,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from etude.acting.policy import Policy
 from etude.deploy.graph import ACTION, PolicyGraph
 from etude.environments.spaces import finite_range, leaf_spaces, observation_specs
 from etude.environments.vector import ACTION_MASK, Observation
-from etude.workflows.policy import Policy
 
 OBSERVATIONS = 100
 TOLERANCE = 1e-5

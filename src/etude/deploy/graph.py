@@ -12,13 +12,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from etude.acting.policy import ActorPolicy, Policy
 from etude.components.action_values import allowed
 from etude.components.networks.groups import GroupReader
 from etude.components.networks.keyed_encoder import SINGLE
 from etude.environments.spaces import TensorSpec, action_spec, first_value, leaf_spaces, observation_specs
 from etude.environments.vector import ACTION_MASK, Observation
 from etude.errors import UserError
-from etude.workflows.policy import ActorPolicy, Policy
 from etude.workflows.q_policy import QPolicy
 
 ACTION = "action"

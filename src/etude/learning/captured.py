@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from etude.compute.captured import WARM_UP_CALLS, capture
+from etude.compute.captured import WARM_UP_CALLS, capture, to_be_captured
 from etude.compute.trees import Tree, copy_, leaves, map_tree
 from etude.learning.execute import Due, Executor, Packed, Table, run_in_calls
 from etude.learning.sources import Source
@@ -61,8 +61,9 @@ class _Graph:
             fresh = [stage.optimizer for stage in inner.update.stages if not stage.optimizer.state]
             touched = inner.touched()
             before = [tensor.clone() for tensor in touched]
-            for _ in range(WARM_UP_CALLS):
-                steps()
+            with to_be_captured():
+                for _ in range(WARM_UP_CALLS):
+                    steps()
             for tensor, value in zip(touched, before, strict=True):
                 tensor.copy_(value)
             for optimizer in fresh:  # moments that the warm-up made: back to nothing, in place

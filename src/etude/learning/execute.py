@@ -61,7 +61,7 @@ def make_executor(
     on_host = any("rate" in group for stage in update.stages for group in stage.optimizer.param_groups)
     if update.is_eager or (is_captured(mode) and on_host):
         return Eager(update, modules, generator)
-    compilable = is_compiled(mode) and all(is_adam(stage.optimizer) for stage in update.stages)
+    compilable = is_compiled(mode) and update.is_compilable and all(is_adam(stage.optimizer) for stage in update.stages)
     plain = (Compiled if compilable else Eager)(update, modules, generator)
     return Captured(plain) if is_captured(mode) else plain
 

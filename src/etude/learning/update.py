@@ -132,6 +132,8 @@ class Update:
     """Whether `skip` stays 1 for the rest of a call; where the host can see that for free, nothing more is computed then."""
     is_eager: bool = False
     """Whether it can only be run one operation after the other: its losses ask the device for numbers, or shapes vary."""
+    is_compilable: bool = True
+    """Whether compiling it takes seconds, not minutes; what is not is still captured."""
     skip_non_finite: bool = False
     """Leave out, and count, steps whose gradient is NaN or infinite."""
 

@@ -10,6 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from etude.acting.actor import Actor
+from etude.acting.policy import Mode
 from etude.compute.random_streams import derive_seed, global_generators_kept, isolated_global_generators
 from etude.environments.vector import RAW_REWARD, VectorEnvironment, map_observation
 from etude.errors import EnvironmentFailureError, NonFiniteError
@@ -88,19 +90,31 @@ def evaluate_episodes(
     device: torch.device | str = "cpu",
     timeout_s: float | None = None,
     on_progress: Callable[[int], None] | None = None,
+    captured: bool = False,
 ) -> EvaluationResult:
     """Run exactly `episodes` episodes to their end, the same number in every environment (give or take one).
 
     Taking whichever episodes finish first would favour short ones: each environment has its quota instead. The global
-    generators are seeded too, for environments of other people that read them, and put back.
+    generators are seeded too, for environments of other people that read them, and put back. `captured` has a policy on a
+    GPU act as CUDA graphs, where it can.
     """
-    device = torch.device(device)
-    count = environment.num_envs
+    actor = Actor(policy, mode, torch.Generator(torch.device(device)), captured=captured)
+    return _run_episodes(actor, environment, episodes, seed, timeout_s, on_progress)
+
+
+def _run_episodes(
+    actor: Actor,
+    environment: VectorEnvironment,
+    episodes: int,
+    seed: int,
+    timeout_s: float | None,
+    on_progress: Callable[[int], None] | None = None,
+) -> EvaluationResult:
+    device, count = actor.generator.device, environment.num_envs
     quota = np.array([episodes // count + (i < episodes % count) for i in range(count)])
     returns: list[list[float]] = [[] for _ in range(count)]
     lengths: list[list[int]] = [[] for _ in range(count)]
-    generator = torch.Generator(device=device)
-    generator.manual_seed(derive_seed(seed, "action"))
+    actor.generator.manual_seed(derive_seed(seed, "action"))
     running_return, running_length = np.zeros(count), np.zeros(count, np.int64)
     raw_returns: list[list[float]] = [[] for _ in range(count)]
     running_raw, has_raw = np.zeros(count), False
@@ -108,14 +122,14 @@ def evaluate_episodes(
     finished = 0
     with torch.no_grad(), isolated_global_generators(seed):
         observation, _ = environment.reset([derive_seed(seed, "env", i) for i in range(count)])
-        state = policy.initial_state(count)
+        state = actor.initial_state(count)
         is_first = torch.ones(count, dtype=torch.bool, device=environment.device)
         first = map_observation(lambda t: t.to(device, copy=True), observation), state, is_first.to(device)
         while finished < episodes:
             if deadline is not None and time.monotonic() > deadline:
                 break
             seen = map_observation(lambda t: t.to(device), observation)
-            action, state, _ = policy.act(seen, state, is_first.to(device), mode=mode, generator=generator)
+            action, state, _ = actor(seen, state, is_first.to(device))
             step = environment.step(action.to(environment.device))
             ended_here = step.terminated | step.truncated
             reward, ended = step.reward.to("cpu").numpy(), ended_here.to("cpu").numpy()
@@ -127,7 +141,7 @@ def evaluate_episodes(
                 running_raw += raw.to("cpu").numpy()
             for i in np.flatnonzero(ended):
                 if not np.isfinite(running_return[i]):
-                    again = policy.act(*first, mode=mode, generator=generator)[0]
+                    again = actor(*first).action
                     if not torch.isfinite(again).all():
                         raise NonFiniteError(
                             "the policy answers an evaluation's first observation with an action that is NaN or infinite; "
@@ -150,7 +164,7 @@ def evaluate_episodes(
     return EvaluationResult(
         _flat(returns),
         _flat(lengths, np.int64),
-        mode,
+        actor.mode,
         timed_out=finished < episodes,
         raw_returns=_flat(raw_returns) if has_raw else None,
     )
@@ -179,11 +193,13 @@ class Evaluator:
         device: torch.device,
         num_envs: int | None = None,
         timeout_s: float | None = None,
+        captured: bool = False,
     ) -> None:
         self._make, self._environment = make, None
         self._episodes, self._modes, self._timeout_s = episodes, modes, timeout_s
         self._num_envs = num_envs or min(episodes, MAX_ENVS)
-        self._seed, self._device = seed, device
+        self._seed, self._device, self._captured = seed, device, captured
+        self._actors: dict[str, Actor] = {}
 
     def evaluate(self, policy: Any, env_steps: int, updates: int) -> dict[str, float]:
         """Return the eval/ metrics of the policy as it is; a second mode gets its own prefix."""
@@ -194,17 +210,16 @@ class Evaluator:
         metrics: dict[str, float] = {}
         seed = derive_seed(self._seed, "evaluate", env_steps, updates)
         for position, mode in enumerate(self._modes):
-            result = evaluate_episodes(
-                policy,
-                self._environment,
-                self._episodes,
-                mode=mode,
-                seed=seed,
-                device=self._device,
-                timeout_s=self._timeout_s,
-            )
+            actor = self._actor(policy, mode)
+            result = _run_episodes(actor, self._environment, self._episodes, seed, self._timeout_s)
             metrics |= result.metrics("eval/" if position == 0 else f"eval/{mode}_")
         return metrics
+
+    def _actor(self, policy: Any, mode: Mode) -> Actor:
+        """Return what acts for the policy; the same for the same one, so that it is captured once."""
+        if mode not in self._actors or self._actors[mode].who is not policy:
+            self._actors[mode] = Actor(policy, mode, torch.Generator(self._device), captured=self._captured)
+        return self._actors[mode]
 
     def close(self) -> None:
         """Close the evaluation environments, if any were made."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from etude.acting.actor import Actor
 from etude.compute.random_streams import derive_seed
 from etude.environments.rendering import Camera
 from etude.environments.vector import Observation, VectorEnvironment, map_observation
@@ -46,23 +47,25 @@ class Player:
         mode: Literal["sample", "greedy"],
         device: torch.device | str = "cpu",
         camera: Camera | None = None,
+        captured: bool = False,
     ) -> None:
+        """`captured` has a policy on a GPU act as CUDA graphs, where it can."""
         if environment.num_envs != 1:
             raise ValueError(f"a player needs an environment of one copy, this one has {environment.num_envs}")
         self.policy, self.environment, self.mode = policy, environment, mode
         self.picture: np.ndarray | None = None
         """What the camera saw last."""
         self._camera, self._device = camera, torch.device(device)
-        self._generator = torch.Generator(device=self._device)
+        self._actor = Actor(policy, mode, torch.Generator(self._device), captured=captured)
         self._observation: Observation = torch.empty(0)
         self._state: Any = None
         self._is_first = torch.ones(1, dtype=torch.bool, device=self._device)
 
     def begin(self, seed: int) -> None:
         """Begin a new episode: the first one of an evaluation with the same seed and one copy."""
-        self._generator.manual_seed(derive_seed(seed, "action"))
+        self._actor.generator.manual_seed(derive_seed(seed, "action"))
         self._observation, _ = self.environment.reset([derive_seed(seed, "env", 0)])
-        self._state = self.policy.initial_state(1)
+        self._state = self._actor.initial_state(1)
         self._is_first.fill_(True)
         if self._camera is not None:
             self.picture = self._camera.take()
@@ -72,9 +75,7 @@ class Player:
         """Act once."""
         seen = map_observation(lambda tensor: tensor.to(self._device), self._observation)
         before = _array(self._observation)
-        action, self._state, extras = self.policy.act(
-            seen, self._state, self._is_first, mode=self.mode, generator=self._generator
-        )
+        action, self._state, extras = self._actor(seen, self._state, self._is_first)
         step = self.environment.step(action.to(self.environment.device))
         terminated, truncated = bool(step.terminated[0]), bool(step.truncated[0])
         ended = terminated or truncated

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import etude
+from etude.acting.policy import Policy
 from etude.components.networks.head import Head
 from etude.components.recipes import recipe_of
 from etude.compute.devices import pick_device
@@ -33,7 +34,6 @@ from etude.runs.saved_checkpoint import MISFITS
 from etude.runs.state_tree import TreeEncoder, decode
 from etude.runs.tensor_file import content_of, read_tensors, write_tensors
 from etude.saved_components.kinds import check_kind, make, read_recipe, recipe_data, word_of
-from etude.workflows.policy import Policy
 
 FORMAT = 1
 LARGEST_FILE = 8 * 2**30

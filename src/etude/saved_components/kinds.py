@@ -10,6 +10,7 @@ import gymnasium
 import torch
 from torch import nn
 
+from etude.acting.policy import Policy
 from etude.components import value_functions
 from etude.components.critics import Ensemble
 from etude.components.networks.actor_critic import build_actor_critic
@@ -26,7 +27,6 @@ from etude.config.validate import Part, Validator, to_plain
 from etude.environments.space_data import from_data, to_data
 from etude.errors import UserError
 from etude.training.assembly import build_workflow
-from etude.workflows.policy import Policy
 
 _FIELDS = ("kind", "settings", "spaces", "parts", "values")
 _ACTING = {

@@ -11,6 +11,7 @@ import gymnasium
 import torch
 from torch import nn
 
+from etude.acting.policy import Policy
 from etude.buffers.base import Buffer
 from etude.components.critics import Ensemble
 from etude.components.networks.build import build_network
@@ -39,7 +40,6 @@ from etude.orchestration.orchestrator import Cadences, Orchestrator
 from etude.orchestration.phase_scheduler import PhaseScheduler
 from etude.workflows.base import Components, Context, Workflow
 from etude.workflows.collector import Collector
-from etude.workflows.policy import Policy
 
 ROWS_PER_RUN = 200
 EVENTS_PER_RUN = 10
@@ -123,6 +123,11 @@ def execution_mode(config: Config) -> Mode:
     return choose_mode(config.experiment.compile, torch.device(config.experiment.device), workflow.gradient_steps(config))
 
 
+def acts_captured(config: Config) -> bool:
+    """Return whether a resolved config's policies act as CUDA graphs, where they can."""
+    return is_captured(execution_mode(config))
+
+
 def remarks(config: Config, asked: Config) -> list[str]:
     """Return what a user would want to know about settings that do less than they say, of a resolved config and of its own."""
     environment, notes = config.environment, []
@@ -169,8 +174,9 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
     seed_global_generators(experiment.seed)
     workflow_class = _workflow_class(config)
     phases = _phases(config, workflow_class)
-    captures = is_captured(execution_mode(config))
-    environment = environment or make_environment(config.environment, training=True, device=device, capture=captures)
+    environment = environment or make_environment(
+        config.environment, training=True, device=device, capture=acts_captured(config)
+    )
     _check_described(config, environment)
     streams = RandomStreams(experiment.seed, device)
     collector = Collector(environment, streams, device, keep_paths=config.training.keep_paths)
@@ -332,6 +338,7 @@ def _evaluator(config: Config, device: torch.device, phases: Sequence[PhaseSpec]
         device=device,
         num_envs=_evaluation_copies(config),
         timeout_s=evaluation.timeout_s,
+        captured=acts_captured(config),
     )
 
 

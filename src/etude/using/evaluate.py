@@ -14,7 +14,7 @@ from etude.orchestration.evaluator import MAX_ENVS, EvaluationResult, evaluate_e
 from etude.runs.evaluations import append_evaluations
 from etude.runs.run import Run
 from etude.runs.saved_checkpoint import Checkpoint
-from etude.training import session
+from etude.training import assembly, session
 from etude.using.stored_policy import StoredPolicy
 
 
@@ -48,6 +48,7 @@ def measure(
                 device=config.experiment.device,
                 timeout_s=timeout_s,
                 on_progress=on_progress,
+                captured=assembly.acts_captured(config),
             )
             for each in stored.modes(mode)
         }

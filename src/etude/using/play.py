@@ -19,6 +19,7 @@ from etude.runs.places import default_root
 from etude.runs.run import Run
 from etude.runs.run_selection import Selection, select_run
 from etude.telemetry.recorder import Recorder
+from etude.training.assembly import acts_captured
 from etude.using.stored_policy import Mode, StoredPolicy, best_or_last, open_policy
 
 PLAY_SEEDS = "play command"
@@ -112,9 +113,10 @@ def set_stage(
             environments.append(make_to_show(shown, show, options=render_options, fps=fps))
             stack.callback(environments[-1].close)
         policy, players = stored.build(environments[0]), []
+        how: Any = {"mode": chosen, "device": stored.config.experiment.device, "captured": acts_captured(stored.config)}
         for environment in environments:
             camera = Camera(environment, stored.config.environment.id) if show == "pictures" else None
-            players.append(Player(policy, environment, mode=chosen, device=stored.config.experiment.device, camera=camera))
+            players.append(Player(policy, environment, camera=camera, **how))
         stack.pop_all()
     return Stage(stored, chosen, players, fps or frames_per_second(environments[0]))
 

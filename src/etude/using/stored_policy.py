@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from etude.acting.policy import Policy
 from etude.compute.devices import lack_of_memory_told, pick_device
 from etude.config.schema import Config
 from etude.environments.make import make_environment
@@ -14,7 +15,6 @@ from etude.runs import own_code, trust
 from etude.runs.run import Run
 from etude.runs.saved_checkpoint import Checkpoint, fitting
 from etude.training import assembly, stored_config
-from etude.workflows.policy import Policy
 
 Mode = Literal["sample", "greedy"]
 

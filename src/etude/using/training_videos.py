@@ -110,7 +110,8 @@ class RecordVideos(Callback):
             camera = Camera(environment, config.environment.id)
             (mode, *_) = assembly.evaluation_modes(config)
             assert progress.policy is not None
-            player = Player(progress.policy(), environment, mode=mode, device=config.experiment.device, camera=camera)
+            how: Any = {"mode": mode, "device": config.experiment.device, "captured": assembly.acts_captured(config)}
+            player = Player(progress.policy(), environment, camera=camera, **how)
             file = run.videos / f"steps-{counters['env_steps']:010d}.mp4"
             recorder = stack.enter_context(
                 Recorder(file, fps=options.fps or frames_per_second(environment), length=options.length)

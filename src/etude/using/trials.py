@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from etude.acting.actor import Actor
 from etude.compute.random_streams import derive_seed
 from etude.environments.make import make_environment
 from etude.environments.rendering import Camera, frames_per_second, prepare_drawing
@@ -21,6 +22,7 @@ from etude.files.regular import own_folder
 from etude.robots.environment import RobotVector
 from etude.robots.trial import Script, TrialResult, run_trial
 from etude.telemetry.recorder import Recorder
+from etude.training.assembly import acts_captured
 from etude.using.stored_policy import StoredPolicy
 
 TRIAL_SEEDS = "robot trials"
@@ -64,20 +66,20 @@ def run_trials(
             prepare_drawing(config.environment.id)
         policy = stored.build(environment)
         device = torch.device(config.experiment.device)
-        generator = torch.Generator(device)
+        actor = Actor(policy, "greedy", torch.Generator(device), captured=acts_captured(config))
 
         def there(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.to(device)
 
         results = []
         for script in scripts:
-            state = policy.initial_state(robots)
+            state = actor.initial_state(robots)
 
             def act(observation: Any, is_first: torch.Tensor) -> torch.Tensor:
                 nonlocal state
                 with torch.no_grad():
                     seen, first = map_observation(there, observation), there(is_first)
-                    action, state, _ = policy.act(seen, state, first, mode="greedy", generator=generator)
+                    action, state, _ = actor(seen, state, first)
                 return action.to(base.device)
 
             start = derive_seed(config.experiment.seed, TRIAL_SEEDS, seed, script.name)

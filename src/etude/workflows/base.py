@@ -2,63 +2,45 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import proxy
 
 import gymnasium
-import numpy as np
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from etude.acting.actor import Actor
+from etude.acting.policy import ActResult as ActResult
+from etude.acting.policy import Acts, Policy
+from etude.acting.policy import Mode as Mode
+from etude.acting.policy import State as State
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.recipes import Recipe, remember
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.accelerate import is_captured
-from etude.compute.captured import Captured
 from etude.compute.weak_methods import weakly
 from etude.config.constraints import PositiveInt
 from etude.config.hooks import hook as hook
 from etude.config.phases import PhaseType
 from etude.config.schedules import Schedule
-from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.learning.execute import Executor, Table, make_executor
 from etude.learning.optimizers import load_optimizer_state, optimizer_state
 from etude.learning.update import Update
 from etude.workflows.metrics import Metrics, MetricSums
+from etude.workflows.workflow_policy import WorkflowPolicy
 
 if TYPE_CHECKING:
     from etude.buffers.base import Batch, Buffer
     from etude.compute.random_streams import RandomStreams
     from etude.config.schema import Config
     from etude.workflows.collector import Collector
-    from etude.workflows.policy import Policy
-
-State = Any
-"""What an actor carries from step to step: a recurrent state, a plan. None if nothing."""
-Explore = Callable[[np.ndarray], np.ndarray]
-"""Observations (N, D) to actions (N, ...), as training data is gathered."""
-Mode = Literal["explore", "sample", "greedy"]
-"""explore: as training data is gathered; sample: from the policy as it is; greedy: its most likely action."""
-
-
-NOT_READ = torch.empty(0)
-"""In the place of what says where episodes begin, for policies that carry nothing from step to step."""
-
-
-class ActResult(NamedTuple):
-    """An action per environment, and what belongs to it."""
-
-    action: Tensor
-    """What the environments are given. (N, ...)"""
-    state: State = None
-    extras: dict[str, Tensor] = {}  # noqa: RUF012 # never written to
-    """More columns for the buffer, such as the log-probability."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +117,7 @@ class Context:
     """None where a policy is loaded without an environment to train in."""
 
 
-class Workflow(ABC):
+class Workflow(Acts):
     """An algorithm. It never loops over training, saves, logs, evaluates or reads the clock."""
 
     Config: ClassVar[type] = AlgorithmConfig
@@ -147,8 +129,6 @@ class Workflow(ABC):
     default_num_envs: ClassVar[int | None] = None
     """How many copies of an environment it learns from unless the user or a preset says otherwise."""
 
-    explore_arrays: Explore | None = None
-    """What `act` does while exploring, in NumPy, where an algorithm can say so."""
     learns_from: ClassVar[type] = object
     """The buffers that its updates can read, as their common class; the default takes any."""
     supports_heads: ClassVar[bool] = False
@@ -167,6 +147,7 @@ class Workflow(ABC):
         self._hyper: dict[str, Tensor] = {}
         self._hyper_written: dict[str, float] = {}
         self._mode_dependent: list[nn.Module] | None = None
+        self._explorer: Actor | None = None
         self._executor: Executor
 
     # ---- what the config needs to know ------------------------------------------------------------------------------
@@ -214,7 +195,7 @@ class Workflow(ABC):
         """Return how many networks a role has, where it is an ensemble."""
         return {}
 
-    @classmethod  # noqa: B027 # every space will do unless an algorithm says otherwise
+    @classmethod  # every space will do unless an algorithm says otherwise
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
         """Raise UserError if this algorithm can't work with these spaces; by default any will do."""
 
@@ -231,14 +212,6 @@ class Workflow(ABC):
                     raise UserError(f"{type(self).__name__} needs '{method}' of component '{role}', and a {kind} has none")
             setattr(self, role, component)
 
-    def initial_state(self, n: int) -> State:
-        """Return the actor's state at the start of n episodes."""
-        return None
-
-    @abstractmethod
-    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Choose an action for each row of an observation (N, ...)."""
-
     @abstractmethod
     def learn(self, batch: Batch) -> Metrics:
         """Take one gradient step on a batch."""
@@ -252,7 +225,7 @@ class Workflow(ABC):
         assert collector is not None, "collecting needs an environment"
         self.set_schedules(phase)
         with evaluating(self._switched()):
-            decisions = collector.collect(self.act, self.buffer(phase), count, self.explore_arrays)
+            decisions = collector.collect(self.explorer(), self.buffer(phase), count)
         return HookResult(decisions=decisions, env_steps=decisions * collector.environment.action_repeat)
 
     @hook
@@ -273,8 +246,6 @@ class Workflow(ABC):
 
     def policy(self) -> Policy:
         """Return what leaves the lab: by default this workflow's own `act`, frozen."""
-        from etude.workflows.policy import WorkflowPolicy
-
         return _remembered(WorkflowPolicy(self), self)
 
     def executor(self, update: Update) -> Executor:
@@ -291,11 +262,12 @@ class Workflow(ABC):
         for stage, table in tables.items():
             self.metrics.add_rows(table.values, table.keys, group=stage or "update")
 
-    def captured(self, explore: Callable[[Observation], ActResult]) -> Callable[[Observation], ActResult] | None:
-        """Return a captured way to explore, where updates are captured too; None elsewhere. It draws from `action` alone."""
-        if not is_captured(self.context.mode):
-            return None
-        return Captured(explore, generators=[self.context.streams["action"]])
+    def explorer(self) -> Actor:
+        """Return what explores as this workflow says, captured where updates are."""
+        if self._explorer is None:
+            mode = self.context.mode
+            self._explorer = Actor(proxy(self), "explore", self.context.streams["action"], captured=is_captured(mode))
+        return self._explorer
 
     # ---- support for hooks ------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
@@ -22,6 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor
 
+from etude.acting.policy import ArrayTwin, Policy, Way
 from etude.components.action_values import ActionValues, DuelingHead, allowed, of_action
 from etude.components.critics import Follow, target_of
 from etude.components.distributions import CategoricalHead, check_mask
@@ -29,7 +29,6 @@ from etude.components.normalizers import ObservationNormalizer
 from etude.components.value_distributions import CategoricalValue, MeanValue, QuantileValue, ValueDistribution
 from etude.compute.counter import Counter
 from etude.compute.random_streams import derive_seed
-from etude.compute.weak_methods import WeakMethod
 from etude.config.constraints import Bounds, PositiveFloat, PositiveInt, PositiveSchedule, at_least, between
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
@@ -39,7 +38,6 @@ from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Beforehand, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, Mode, State
 from etude.workflows.off_policy import OffPolicy, OffPolicyConfig
-from etude.workflows.policy import Policy
 from etude.workflows.q_policy import QPolicy
 
 TO_NEARLY_GREEDY = Schedule(1.0, 0.05, 0.0, 0.1)
@@ -141,13 +139,10 @@ class DQN(OffPolicy):
         rate = self.scheduled("learning_rate")
         self.optimizer = build_optimizer(self.settings.optimizer, {"q": (list(self.q.parameters()), rate)})
         self.scheduled("epsilon")  # for the log; acting reads the schedule itself, at every step
-        self._share = _OnDevice(1.0, context.device)
-        self._explore = self.captured(self._exploring)
+        self._share = _OnDevice(self.settings.epsilon.start, context.device)
         self._total_steps = context.config.training.total_steps
         self._explored = Counter()  # environment steps, to know where on that schedule we are
         self._noise: tuple[Tensor, np.ndarray] | None = None  # where it is drawn to on the host, and the same as an array
-        if self._policy.on_host is not None and type(self).act is DQN.act:
-            self.explore_arrays = partial(WeakMethod(self._explore_on_host), generator=context.streams["action"])
         self._executor = self.executor(self.losses())
 
     def _dueling_head(self, size: int) -> DuelingHead | None:
@@ -196,35 +191,39 @@ class DQN(OffPolicy):
     # ---- acting ---------------------------------------------------------------------------------------------------------
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Take the best action; while exploring, any allowed one instead, in a share ε of the steps, and during the warm-up."""
+        """Take the best action; while exploring, any allowed one instead, in a share ε of the steps."""
         if mode != "explore":
             return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
         if self._policy.on_host is not None:
             assert isinstance(observation, Tensor)
-            return ActResult(torch.from_numpy(self._explore_on_host(observation.numpy(), generator)), state)
-        epsilon = self._epsilon(len(is_first))
-        if self._explore is not None:
-            self._share.write(epsilon)
-            return self._explore(observation)
+            return ActResult(torch.from_numpy(self._explore_on_host(observation.numpy(), "explore", generator)), state)
         # As many numbers whatever they are used for, so that the stream does not depend on what was learnt.
         noise = torch.empty((len(is_first), self._actions + 1), device=generator.device).uniform_(generator=generator)
-        preference = noise[:, 1:]  # the highest of random numbers is any action
-        if epsilon < 1:
-            preference = torch.where(noise[:, :1] < epsilon, preference, self._policy.values(observation))
+        # The highest of random numbers is any action.
+        preference = torch.where(noise[:, :1] < self._share.tensor, noise[:, 1:], self._policy.values(observation))
         return ActResult(allowed(preference, observation).argmax(-1), state)
 
-    def _exploring(self, observation: Observation) -> ActResult:
-        """The same as a function of tensors alone, to be captured: the share of random actions lies on the device."""
-        generator = self.context.streams["action"]
-        values = self._policy.values(observation)
-        noise = torch.empty((len(values), self._actions + 1), device=generator.device).uniform_(generator=generator)
-        preference = torch.where(noise[:, :1] < self._share.tensor, noise[:, 1:], values)
-        return ActResult(allowed(preference, observation).argmax(-1))
+    def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
+        """Any allowed action, each as likely as the others; the numbers drawn are as many as while exploring."""
+        noise = torch.empty((len(is_first), self._actions + 1), device=generator.device).uniform_(generator=generator)
+        return ActResult(allowed(noise[:, 1:], observation).argmax(-1), state)
 
-    def _explore_on_host(self, observation: np.ndarray, generator: Generator) -> np.ndarray:
+    def advance(self, rows: int) -> None:
+        """Write the share of random actions at this very step, however many steps one call collects; and count the step."""
+        self._share.write(self._epsilon(rows))
+
+    def array_twin(self) -> ArrayTwin | None:
+        """Where the network has a twin in NumPy."""
+        return None if self._policy.on_host is None else self._explore_on_host
+
+    @property
+    def capturable(self) -> bool:
+        """Where the policy's is."""
+        return self._policy.capturable
+
+    def _explore_on_host(self, observation: np.ndarray, way: Way, generator: Generator) -> np.ndarray:
         """The same in NumPy: the same numbers, and the same choice but for roundings of the values."""
-        count = len(observation)
-        epsilon = self._epsilon(count)
+        count, epsilon = len(observation), 1.0 if way == "random" else self._share.value
         if self._noise is None or len(self._noise[1]) != count:
             drawn = torch.empty((count, self._actions + 1))
             self._noise = (drawn, drawn.numpy())
@@ -241,12 +240,9 @@ class DQN(OffPolicy):
         return preference.argmax(-1)
 
     def _epsilon(self, count: int) -> float:
-        """The share of random actions at this very step, however many steps one call collects; and count the step."""
         done, epsilon = self._explored.value, self.settings.epsilon
         collector = self.context.collector
         self._explored.value += count if collector is None else count * collector.environment.action_repeat
-        if self.is_warming_up():
-            return 1.0
         return epsilon.start if epsilon.is_constant else epsilon.at(done, self._total_steps)
 
     @torch.no_grad()
@@ -260,16 +256,16 @@ class DQN(OffPolicy):
 
 
 class _OnDevice:
-    """A number that a captured function reads where it lies; no part of the state, since it is written before it is read."""
+    """A number that acting reads where it lies; no part of the state, since it is written before it is read."""
 
     def __init__(self, value: float, device: torch.device) -> None:
-        self.tensor, self._written = torch.tensor(value, device=device), value
+        self.tensor, self.value = torch.tensor(value, device=device), value
 
     def write(self, value: float) -> None:
         """Change it, if it is another."""
-        if value != self._written:
+        if value != self.value:
             self.tensor.fill_(value)
-            self._written = value
+            self.value = value
 
 
 def _distribution(settings: DQNConfig) -> ValueDistribution:

@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 from etude.buffers.columns import STEP_COLUMNS, todays_name
 from etude.buffers.replay import ReplayBuffer, ReplayConfig
 from etude.components.critics import space_with_action, with_action
+from etude.components.distributions import BoundedHead
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer
 from etude.config.constraints import (
@@ -34,7 +35,7 @@ from etude.environments.vector import Observation
 from etude.errors import did_you_mean
 from etude.learning.sources import Replayed
 from etude.learning.update import Batch, Out, Update
-from etude.workflows.base import Context, HookResult, Phase, Workflow
+from etude.workflows.base import ActResult, Context, HookResult, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 
 
@@ -205,7 +206,7 @@ class WithCritics(OffPolicy):
         return outputs.mean(-1).amin(0) / self.settings.reward_scale
 
 
-def uniform_actions(space: gymnasium.spaces.Box, observation: Observation, generator: Generator) -> Tensor:
-    """Return actions (N, D) drawn uniformly from [-1, 1]."""
-    first = next(iter(observation.values())) if isinstance(observation, Mapping) else observation
-    return torch.empty(len(first), math.prod(space.shape), device=first.device).uniform_(-1, 1, generator=generator)
+def random_actions(head: BoundedHead, state: State, is_first: Tensor, generator: Generator) -> ActResult:
+    """Return actions (N, ...) drawn uniformly between their bounds, for a warm-up."""
+    sample = torch.empty(len(is_first), head.actions, device=is_first.device).uniform_(-1, 1, generator=generator)
+    return ActResult(head.to_environment(sample), state, {"sample": sample})

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
 import torch
 from torch import Generator, Tensor, nn
 
+from etude.acting.policy import ActorPolicy, Policy
 from etude.buffers.rollout import RolloutBuffer, flatten, length_problems, minibatches
 from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.networks.encoder import ACTION_MASK
@@ -27,6 +27,7 @@ from etude.components.networks.memory import has_memory
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.components.symmetry import find_mirror, mirror_error, with_images
+from etude.compute.accelerate import is_captured
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -45,9 +46,8 @@ from etude.learning.execute import Table
 from etude.learning.optimizers import build_optimizer
 from etude.learning.sources import Minibatches
 from etude.learning.update import Batch, Stage, Update
-from etude.workflows.base import NOT_READ, ActResult, Context, HookResult, Mode, Phase, State, Workflow
+from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
-from etude.workflows.policy import ActorPolicy, Policy
 from etude.workflows.ppo_memory import (
     RolloutMemory,
     as_sequences,
@@ -165,7 +165,7 @@ class PPO(Workflow):
 
     @classmethod
     def gradient_steps(cls, config: Config) -> int:
-        """Return rollouts × epochs × minibatches; 0 where memory is not to be compiled."""
+        """Return rollouts × epochs × minibatches; 0 with memory, which is not compiled."""
         if remembers(config):
             return 0
         settings, num_envs = config.algorithm, config.environment.num_envs
@@ -177,11 +177,11 @@ class PPO(Workflow):
     def remarks(cls, config: Config) -> list[str]:
         """Say that networks with memory are not compiled, where that was asked for."""
         names = dict.fromkeys(config.network[role].type for role in remembers(config))
-        compiling = config.experiment.compile
-        if not names or compiling == "off":
+        if not names or config.experiment.compile != "on":
             return []
-        networks = f"networks with memory ({', '.join(names)})"
-        return [f"experiment.compile={compiling} is ignored: {networks} are neither compiled nor captured"]
+        instead = "captured" if config.experiment.device.startswith("cuda") else "eager"
+        why = f"memory ({', '.join(names)}) would be compiled unrolled, {config.algorithm.rollout_steps} steps deep"
+        return [f"experiment.compile=on is ignored: {why}; updates are {instead}"]
 
     @classmethod
     def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
@@ -213,8 +213,9 @@ class PPO(Workflow):
         self.optimizer = build_optimizer(settings.optimizer, groups)
         self._stopped = torch.zeros((), device=context.device)
         roles = {"actor": self.actor, "critic": self.critic}
-        self._memory = RolloutMemory(roles, context.num_envs) if any(map(has_memory, roles.values())) else None
-        self._explore = self.captured(self._explore_anew) if self._memory is None else None
+        self._memory = None
+        if any(map(has_memory, roles.values())):
+            self._memory = RolloutMemory(roles, context.num_envs, captured=is_captured(context.mode))
         self._executor = self.executor(self.losses())
 
     def losses(self) -> Update:
@@ -231,9 +232,10 @@ class PPO(Workflow):
             prepare=self._scale_advantages if settings.normalize_advantages == "batch" else None,
             decide=self._note_divergence if settings.target_kl or settings.adaptive_kl else None,
         )
-        # Networks with memory look on the host where episodes begin.
-        stops = self._stopped if settings.target_kl is not None else None
-        return Update([stage], skip=stops, skip_lasts=True, is_eager=self._memory is not None)
+        stops, memory = self._stopped if settings.target_kl is not None else None, self._memory
+        # A whole rollout unrolled, step by step, takes a compiler minutes; and torch's does not take its GRU at all.
+        is_eager, is_compilable = memory is not None and not memory.is_capturable, memory is None
+        return Update([stage], skip=stops, skip_lasts=True, is_eager=is_eager, is_compilable=is_compilable)
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a minibatch: clipped surrogate, value error and entropy bonus."""
@@ -291,18 +293,18 @@ class PPO(Workflow):
     def _scale_advantages(self, batch: Batch) -> Batch:
         return {**batch, "advantages": standardize(batch["advantages"])}
 
-    def _explore_anew(self, observation: Observation) -> ActResult:
-        return self._policy.act(observation, None, NOT_READ, mode="explore", generator=self.context.streams["action"])
-
     def initial_state(self, n: int) -> State:
         """Return the actor's memory at the start of n episodes."""
         return self._policy.initial_state(n)
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Act as the policy does; while collecting, as one captured launch where updates are captured too."""
-        if mode == "explore" and self._explore is not None:
-            return self._explore(observation)
+        """Act as the policy does."""
         return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
+
+    @property
+    def capturable(self) -> bool:
+        """Where the policy's is."""
+        return self._policy.capturable
 
     def policy(self) -> Policy:
         """Normaliser, actor and head: all that acting needs."""
@@ -347,7 +349,7 @@ class PPO(Workflow):
         """From a raw rollout (T, N, ...) to rows with values and advantages: flat (N·T, ...), or with memory (N, T, ...)."""
         settings, value = self.settings, values_of(self.critic)
         if self._memory is not None and has_memory(self.critic):
-            value = partial(self._memory.values, self.critic)
+            value = self._memory.values
         rows = actor_critic_rows(columns, value, self._normalizers, settings.gamma, settings.gae_lambda, self._mirror)
         if settings.normalize_advantages == "rollout":
             rows["advantages"] = standardize(rows["advantages"])

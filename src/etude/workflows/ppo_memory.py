@@ -10,13 +10,16 @@ A minibatch is some environments' whole rollouts, so gradients flow through all 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from etude.components.networks.memory import at, has_memory, map_memory
+from etude.components.networks.memory import has_memory, is_capturable
 from etude.components.networks.modes import evaluating, mode_dependent
+from etude.compute.captured import Captured
+from etude.compute.trees import at, copy_, first_leaf, map_tree, storable
 from etude.config.registry import networks
 from etude.config.schema import Config
 from etude.environments.vector import Observation, map_observation
@@ -26,40 +29,34 @@ from etude.learning.update import Batch
 class RolloutMemory:
     """What each network that remembers had in mind when the rollout at hand began."""
 
-    def __init__(self, roles: Mapping[str, nn.Module], num_envs: int) -> None:
+    def __init__(self, roles: Mapping[str, nn.Module], num_envs: int, *, captured: bool = False) -> None:
         self.start: dict[str, Any] = {
             role: network.initial_state(num_envs)  # type: ignore[operator] # has_memory says that it can be called
             for role, network in roles.items()
             if has_memory(network)
         }
+        self.is_capturable = all(map(is_capturable, roles.values()))
+        """Whether updates and values may be part of CUDA graphs."""
+        values = partial(values_by_steps, roles["critic"])
+        self._values = Captured(values) if captured and self.is_capturable else values
         self.after: dict[str, Any] = {}
         """What follows the rollout at hand, of the roles that don't act and are brought along by learning."""
 
     def begin(self, actor_state: Any) -> None:
         """Keep what the actor has in mind before the first step of a rollout."""
         if "actor" in self.start:
-            self.start["actor"] = map_memory(torch.clone, actor_state)
+            self.start["actor"] = map_tree(torch.clone, actor_state)
 
-    def values(
-        self, critic: nn.Module, observation: Observation, next_observation: Observation, is_first: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def values(self, observation: Observation, next_observation: Observation, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """Value each step with the memory of that step, and where it led. Observations (N·T, ...), the rest (T, N)"""
 
         def by_time(value: Tensor) -> Tensor:
             return value.unflatten(0, (is_first.shape[1], -1)).transpose(0, 1)
 
         seen, led_to = (map_observation(by_time, each) for each in (observation, next_observation))
-        values, next_values, state = [], [], self.start["critic"]
-        never = torch.zeros_like(is_first[0])
-        with evaluating(mode_dependent(critic)):
-            for t, first in enumerate(is_first):
-                value, state = critic(at(seen, t), state, first)
-                # With the memory after step t and before any reset: the next row may begin another episode with an empty one.
-                following, _ = critic(at(led_to, t), state, never)
-                values.append(value.squeeze(-1))
-                next_values.append(following.squeeze(-1))
-        self.after["critic"] = state
-        return torch.stack(values), torch.stack(next_values)
+        values, next_values, after = self._values(seen, led_to, self.start["critic"], is_first)
+        self.after["critic"] = map_tree(torch.clone, after)
+        return values, next_values
 
     def go_on(self) -> None:
         """The rollout is learnt from: the next one begins where it ended."""
@@ -72,19 +69,27 @@ class RolloutMemory:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states that the rollout began with."""
-        return dict(self.start)
+        return storable(self.start)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Begin as the saved rollout did."""
-        _copy(self.start, state)
+        copy_(self.start, state)
 
 
-def _copy(target: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    for key, value in target.items():
-        if isinstance(value, Mapping):
-            _copy(value, saved[key])
-        else:
-            value.copy_(saved[key])
+def values_by_steps(
+    critic: nn.Module, seen: Observation, led_to: Observation, state: Any, is_first: Tensor
+) -> tuple[Tensor, Tensor, Any]:
+    """Return the value of each step (T, N), that of where it led, and what the critic has in mind after the last."""
+    values, next_values = [], []
+    never = torch.zeros_like(is_first[0])
+    with evaluating(mode_dependent(critic)):
+        for t, first in enumerate(is_first):
+            value, state = critic(at(seen, t), state, first)
+            # With the memory after step t and before any reset: the next row may begin another episode with an empty one.
+            following, _ = critic(at(led_to, t), state, never)
+            values.append(value.squeeze(-1))
+            next_values.append(following.squeeze(-1))
+    return torch.stack(values), torch.stack(next_values), state
 
 
 def outputs_of_sequences(network: nn.Module, rows: Batch, role: str) -> Tensor:
@@ -99,7 +104,7 @@ def outputs_of_sequences(network: nn.Module, rows: Batch, role: str) -> Tensor:
 
 def first_outputs(network: nn.Module, observation: Observation) -> Tensor:
     """Return the outputs of a network that remembers, as if observations (N, ...) were the first of their episodes."""
-    count = len(next(iter(observation.values())) if isinstance(observation, dict) else observation)
+    count = len(first_leaf(observation))
     nothing = network.initial_state(count)  # type: ignore[operator] # as above
     everywhere = torch.ones(count, dtype=torch.bool, device=next(network.parameters()).device)
     outputs, _ = network(observation, nothing, everywhere)
@@ -108,10 +113,7 @@ def first_outputs(network: nn.Module, observation: Observation) -> Tensor:
 
 def as_sequences(rows: Mapping[str, Any], num_envs: int) -> Batch:
     """(N · T, ...) → (N, T, ...), where each environment's steps are together."""
-    return {
-        key: as_sequences(value, num_envs) if isinstance(value, Mapping) else value.unflatten(0, (num_envs, -1))
-        for key, value in rows.items()
-    }
+    return map_tree(lambda value: value.unflatten(0, (num_envs, -1)), rows)
 
 
 def remembers(config: Config) -> list[str]:

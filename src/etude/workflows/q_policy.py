@@ -7,19 +7,18 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
+from etude.acting.policy import ActResult, Mode, PartsPolicy, State
 from etude.components.action_values import ActionValues, allowed
 from etude.components.networks.mlp import HostMLP
-from etude.components.networks.modes import evaluating, mode_dependent
+from etude.components.networks.modes import evaluating
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.value_distributions import MeanValue
 from etude.environments.vector import Observation
-from etude.workflows.base import ActResult, Mode, State
-from etude.workflows.policy import Policy
 
 
-class QPolicy(Policy):
+class QPolicy(PartsPolicy):
     """Normalise, one network pass, the action with the highest value among those that are allowed."""
 
     exportable = True
@@ -28,9 +27,8 @@ class QPolicy(Policy):
     def __init__(
         self, normalizer: ObservationNormalizer, q: ActionValues, observation_space: gymnasium.Space[Any] | None = None
     ) -> None:
-        self.parts = nn.ModuleDict({"normalizer": normalizer, "q": q})
+        super().__init__(normalizer=normalizer, q=q)
         self._normalizer, self._q = normalizer, q
-        self._switched = mode_dependent(self.parts)
         on_host = HostMLP.of(q.network, observation_space) if observation_space is not None else None
         self._forward = on_host or q.network
         self.on_host = on_host if q.dueling is None and isinstance(q.distribution, MeanValue) else None
@@ -58,10 +56,7 @@ class QPolicy(Policy):
             return ActResult(torch.from_numpy(self.values_on_host(observation.numpy()).argmax(-1)), state)
         return ActResult(self.values(observation).argmax(-1), state)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return weights and statistics."""
-        return self.parts.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore weights and statistics."""
-        self.parts.load_state_dict(state)
+    @property
+    def capturable(self) -> bool:
+        """One pass."""
+        return True

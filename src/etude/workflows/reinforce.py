@@ -19,6 +19,7 @@ import gymnasium
 import torch
 from torch import Generator, Tensor, nn
 
+from etude.acting.policy import ActorPolicy, Policy
 from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, length_problems
 from etude.components.distributions import check_mask, make_head
@@ -34,7 +35,6 @@ from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Stage, Update
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
-from etude.workflows.policy import ActorPolicy, Policy
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,11 @@ class Reinforce(Workflow):
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Act as the policy does."""
         return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
+
+    @property
+    def capturable(self) -> bool:
+        """Where the policy's is."""
+        return self._policy.capturable
 
     def policy(self) -> Policy:
         """Normaliser, actor and head: all that acting needs."""

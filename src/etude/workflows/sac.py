@@ -20,6 +20,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
+from etude.acting.policy import ActorPolicy, Policy
 from etude.components.critics import Follow, target_of, with_action
 from etude.components.distributions import Categorical, CategoricalHead, Distribution, SquashedGaussianHead, check_mask
 from etude.components.networks.encoder import ACTION_MASK
@@ -32,9 +33,8 @@ from etude.errors import UserError
 from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
-from etude.workflows.base import NOT_READ, ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, uniform_actions
-from etude.workflows.policy import ActorPolicy, Policy
+from etude.workflows.base import ActResult, Context, Mode, State
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, random_actions
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,7 @@ class SAC(WithCritics):
         self.critic_optimizer = build_optimizer(self.settings.optimizer, {"critic": groups["critic"]})
         learnt = ("actor", "temperature") if self.settings.temperature is None else ("actor",)
         self.actor_optimizer = build_optimizer(self.settings.optimizer, {role: groups[role] for role in learnt})
-        self._explore = self.captured(self._explored)
         self._executor = self.executor(self.losses())
-
-    def _explored(self, observation: Observation) -> ActResult:
-        return self._policy.act(observation, None, NOT_READ, mode="explore", generator=self.context.streams["action"])
 
     def losses(self) -> Update:
         """Critics first, then actor and temperature against the new critics, then the targets."""
@@ -214,21 +210,21 @@ class SAC(WithCritics):
     # ---- acting -----------------------------------------------------------------------------------------------------------
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Act as the policy does; uniformly at random until there is enough to learn from."""
-        if mode == "explore" and self.is_warming_up():
-            sample = self._random_action(observation, generator)
-            return ActResult(self.head.to_environment(sample), state, {"sample": sample})
-        if mode == "explore" and self._explore is not None:
-            return self._explore(observation)
+        """Act as the policy does."""
         return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
 
-    def _random_action(self, observation: Observation, generator: Generator) -> Tensor:
-        space = self.context.action_space
-        if isinstance(space, spaces.Box):
-            return uniform_actions(space, observation, generator)
+    def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
+        """Any action, each as likely as the others."""
+        if isinstance(self.head, SquashedGaussianHead):
+            return random_actions(self.head, state, is_first, generator)
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
-        first = next(iter(observation.values())) if isinstance(observation, dict) else observation
-        return self.head(torch.zeros(len(first), self.head.size, device=first.device), mask).sample(generator)
+        sample = self.head(torch.zeros(len(is_first), self.head.size, device=is_first.device), mask).sample(generator)
+        return ActResult(self.head.to_environment(sample), state, {"sample": sample})
+
+    @property
+    def capturable(self) -> bool:
+        """Where the policy's is."""
+        return self._policy.capturable
 
     def likeliest(self, observation: Observation) -> Tensor:
         """The distribution's mode."""

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from torch import Generator, Tensor
 
+from etude.acting.actor import Actor
+from etude.acting.policy import Mode
 from etude.buffers.base import Batch, Buffer
 from etude.buffers.columns import map_columns
 from etude.buffers.rollout import RolloutBuffer
@@ -25,9 +26,8 @@ from etude.config.registry import samplers
 from etude.config.schema import EnvironmentConfig
 from etude.config.validate import Validator
 from etude.environments.make import make_environment
-from etude.environments.vector import Observation, VectorEnvironment
+from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
-from etude.workflows.base import ActResult, Mode, State
 from etude.workflows.collector import Collector
 
 
@@ -65,20 +65,20 @@ class SimpleSampler:
     ) -> None:
         """`device` is where the policy lives."""
         self.config, self.environment, self.pool = config, environment, pool
-        self._policy, self._mode = policy, mode
         self._device = torch.device(device)
         self._streams = RandomStreams(seed, self._device)
         self._collector = Collector(
             environment, self._streams, self._device, keep_paths=config.store_last_n_paths, key="store_last_n_paths"
         )
-        self._collector.start(policy.initial_state)
+        self._actor = Actor(policy, mode, self._streams["action"])
+        self._collector.start(self._actor.initial_state)
 
     def sample(self, steps: int = 1) -> dict[str, Any]:
         """Take `steps` steps in every copy and return them by column, (T, N, ...); the pool gets them too."""
         if steps < 1:
             raise UserError(f"sample({steps}): must be at least 1")
         rows = RolloutBuffer(steps, device=self._device)
-        self._collector.collect(self._act, rows, steps)
+        self._collector.collect(self._actor, rows, steps)
         if self.pool is not None:
             for step in range(steps):
                 self.pool.add(map_columns(rows.columns, lambda column, at=step: column[at]))
@@ -119,9 +119,6 @@ class SimpleSampler:
     def close(self) -> None:
         """Close the environment."""
         self.environment.close()
-
-    def _act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        return self._policy.act(observation, state, is_first, mode=self._mode, generator=generator)
 
 
 def get(

@@ -21,6 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
+from etude.acting.policy import PartsPolicy, Policy
 from etude.components.critics import Follow, space_with, target_of, with_action, with_part
 from etude.components.distributions import DeterministicHead, check_mask
 from etude.components.networks.modes import evaluating, mode_dependent
@@ -34,8 +35,7 @@ from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, uniform_actions
-from etude.workflows.policy import Policy
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, random_actions
 
 NOISE = "noise"
 
@@ -125,13 +125,7 @@ class SQL(WithCritics):
             for role in ("sampler", "critic")
         )
         self._asked = mode_dependent(self.critic)
-        self._explore = self.captured(self._explored)
         self._executor = self.executor(self.losses())
-
-    def _explored(self, observation: Observation) -> ActResult:
-        first = next(iter(observation.values())) if isinstance(observation, dict) else observation
-        is_first = torch.empty(len(first), device=first.device)  # only how many there are is read
-        return self._policy.act(observation, None, is_first, mode="explore", generator=self.context.streams["action"])
 
     def losses(self) -> Update:
         """Critics first, then the sampler against the new critics, then the targets when they are due."""
@@ -186,15 +180,17 @@ class SQL(WithCritics):
         return critic(each).squeeze(-1).amin(0).view(rows, particles)
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Draw an action; uniformly during the warm-up."""
-        space = self.context.action_space
-        assert isinstance(space, spaces.Box)
-        if mode == "explore" and self.is_warming_up():
-            sample = uniform_actions(space, observation, generator)
-            return ActResult(self.head.to_environment(sample), state, {"sample": sample})
-        if mode == "explore" and self._explore is not None:
-            return self._explore(observation)
+        """Draw an action."""
         return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
+
+    def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
+        """Any action, each as likely as the others."""
+        return random_actions(self.head, state, is_first, generator)
+
+    @property
+    def capturable(self) -> bool:
+        """Where the policy's is."""
+        return self._policy.capturable
 
     def likeliest(self, observation: Observation) -> Tensor:
         """The sampler's answer to no noise."""
@@ -208,13 +204,12 @@ class SQL(WithCritics):
         return self._policy
 
 
-class SamplerPolicy(Policy):
+class SamplerPolicy(PartsPolicy):
     """Actions as a network's answer to an observation and noise; its mode is the answer to no noise."""
 
     def __init__(self, normalizer: ObservationNormalizer, sampler: nn.Module, head: DeterministicHead) -> None:
-        self.parts = nn.ModuleDict({"normalizer": normalizer, "sampler": sampler, "head": head})
+        super().__init__(normalizer=normalizer, sampler=sampler, head=head)
         self._normalizer, self._sampler, self._head = normalizer, sampler, head
-        self._switched = mode_dependent(self.parts)
 
     @torch.no_grad()
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
@@ -226,13 +221,10 @@ class SamplerPolicy(Policy):
             sample = sampled(self._sampler, self._head, self._normalizer(observation), noise)
         return ActResult(self._head.to_environment(sample), state, {"sample": sample})
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return weights and statistics."""
-        return self.parts.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore weights and statistics."""
-        self.parts.load_state_dict(state)
+    @property
+    def capturable(self) -> bool:
+        """One pass."""
+        return True
 
 
 def sampled(sampler: nn.Module, head: DeterministicHead, observation: Observation, noise: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
+from etude.acting.policy import ActorPolicy, Policy
 from etude.components.critics import Follow, target_of, with_action
 from etude.components.distributions import DeterministicHead, check_mask
 from etude.components.networks.modes import evaluating, mode_dependent
@@ -32,9 +33,8 @@ from etude.errors import UserError
 from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
-from etude.workflows.base import NOT_READ, ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, uniform_actions
-from etude.workflows.policy import ActorPolicy, Policy
+from etude.workflows.base import ActResult, Context, Mode, State
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, random_actions
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,6 @@ class TD3(WithCritics):
             build_optimizer(self.settings.optimizer, {role: groups[role]}) for role in ("actor", "critic")
         )
         self.scheduled("exploration_noise")
-        self._explore = self.captured(self._explored)
         self._executor = self.executor(self.losses())
 
     def losses(self) -> Update:
@@ -138,22 +137,22 @@ class TD3(WithCritics):
         return -value.mean(), {"train/action_abs_mean": action.detach().abs().mean()}
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Return the actor's action; while collecting, with noise on it, and at first a random one."""
-        space = self.context.action_space
-        assert isinstance(space, spaces.Box)
-        if mode == "explore" and self.is_warming_up():
-            sample = uniform_actions(space, observation, generator)
-            return ActResult(self.head.to_environment(sample), state, {"sample": sample})
+        """Return the actor's action; while exploring, with noise on it."""
+        result = self._policy.act(observation, state, is_first, mode=mode, generator=generator)
         if mode != "explore":
-            return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
-        return self._explored(observation) if self._explore is None else self._explore(observation)
+            return result
+        noise = torch.empty_like(result.extras["sample"]).normal_(generator=generator)
+        sample = (result.extras["sample"] + self.scheduled("exploration_noise") * noise).clamp(-1, 1)
+        return ActResult(self.head.to_environment(sample), state, {"sample": sample})
 
-    def _explored(self, observation: Observation) -> ActResult:
-        generator = self.context.streams["action"]
-        sample = self._policy.act(observation, None, NOT_READ, mode="explore", generator=generator).extras["sample"]
-        noise = torch.empty_like(sample).normal_(generator=generator)
-        sample = (sample + self.scheduled("exploration_noise") * noise).clamp(-1, 1)
-        return ActResult(self.head.to_environment(sample), None, {"sample": sample})
+    def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
+        """Any action, each as likely as the others."""
+        return random_actions(self.head, state, is_first, generator)
+
+    @property
+    def capturable(self) -> bool:
+        """Where the policy's is."""
+        return self._policy.capturable
 
     def likeliest(self, observation: Observation) -> Tensor:
         """The actor's action."""

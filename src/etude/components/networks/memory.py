@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from etude.compute.trees import at
 from etude.environments.vector import Observation
 
 Memory = Tensor | dict[str, Tensor]
@@ -21,6 +21,9 @@ class MemoryNetwork(nn.Module, ABC):
     A sequence is the same as its steps one after another; where `is_first` says that an episode begins, everything before is
     forgotten before the observation is looked at.
     """
+
+    capturable: bool = False
+    """Whether a step and a sequence are functions of tensors that ask the device for nothing."""
 
     @abstractmethod
     def initial_state(self, n: int) -> Memory:
@@ -44,18 +47,9 @@ def has_memory(network: Any) -> bool:
     return callable(getattr(network, "initial_state", None))
 
 
-def at(observation: Observation, index: Any) -> Observation:
-    """Return the part of an observation that an index of its leading dimensions names; None makes a sequence of one."""
-    if isinstance(observation, dict):
-        return {key: value[index] for key, value in observation.items()}
-    return observation[index]
-
-
-def map_memory(function: Callable[[Tensor], Tensor], state: Any) -> Any:
-    """Apply `function` to every tensor of a state."""
-    if isinstance(state, Mapping):
-        return {key: map_memory(function, value) for key, value in state.items()}
-    return function(state)
+def is_capturable(network: nn.Module) -> bool:
+    """Whether a network may be part of a CUDA graph: one without memory, or one whose memory says so."""
+    return not has_memory(network) or bool(getattr(network, "capturable", False))
 
 
 def forget(state: Tensor, is_first: Tensor) -> Tensor:

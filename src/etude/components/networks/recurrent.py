@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any
@@ -13,7 +14,9 @@ from torch import Generator, Tensor, nn
 from etude.components.networks.conv_encoder import ConvEncoderConfig, suits_convolution
 from etude.components.networks.keyed_encoder import make_encoder
 from etude.components.networks.layers import Activation, hidden_layers, linear
-from etude.components.networks.memory import Memory, MemoryNetwork, at, forget, map_memory
+from etude.components.networks.memory import Memory, MemoryNetwork, forget
+from etude.compute.captured import asks_nothing
+from etude.compute.trees import at, map_tree
 from etude.config.constraints import Component, PositiveInt
 from etude.environments.vector import Observation
 
@@ -48,6 +51,7 @@ class LSTMConfig(GRUConfig):
 class _Recurrent(MemoryNetwork):
     """What GRU and LSTM share; they differ in their cells and in what the state is called."""
 
+    capturable = True
     cells: nn.RNNBase
 
     def __init__(
@@ -86,8 +90,17 @@ class _Recurrent(MemoryNetwork):
         return self.head(features[0]), state
 
     def unroll(self, observation: Observation, state: Memory, is_first: Tensor) -> tuple[Tensor, Memory]:
-        """Take T steps, in as few stretches as the beginnings of episodes allow: within one the cells run in one call."""
+        """Take T steps, in as few stretches as the beginnings of episodes allow: within one the cells run in one call.
+
+        What must not ask the device where episodes begin takes them one by one.
+        """
         features = self.layers(self.encoder(observation))
+        if asks_nothing():
+            outputs = []
+            for t, first in enumerate(is_first):
+                output, state = self._remember(features[t : t + 1], state, first)
+                outputs.append(output)
+            return self.head(torch.cat(outputs)), state
         begins = (is_first[1:].any(1).nonzero().flatten() + 1).tolist()
         parts = []
         for begin, end in pairwise([0, *begins, len(is_first)]):
@@ -97,9 +110,23 @@ class _Recurrent(MemoryNetwork):
 
     def _remember(self, features: Tensor, state: Memory, is_first: Tensor) -> tuple[Tensor, Memory]:
         """features (T, N, F) of one stretch, whose first row may begin episodes → (T, N, memory_size)"""
-        kept = map_memory(lambda value: forget(value, is_first).transpose(0, 1).contiguous(), state)
-        outputs, after = self.cells(features, self._to_cells(kept))
-        return outputs, map_memory(lambda value: value.transpose(0, 1), self._from_cells(after))
+        kept = map_tree(lambda value: forget(value, is_first), state)
+        if asks_nothing():
+            assert len(features) == 1
+            return self._step(features[0], kept)
+        outputs, after = self.cells(features, self._to_cells(map_tree(_layers_first, kept)))
+        return outputs, map_tree(lambda value: value.transpose(0, 1), self._from_cells(after))
+
+    def _step(self, features: Tensor, state: Memory) -> tuple[Tensor, Memory]:
+        """One step, cell by cell: (N, F) → (1, N, memory_size). A GPU's libraries may do more than compute in a whole call."""
+        states = []
+        for layer, weights in enumerate(self.cells.all_weights):
+            features, after = self._cell(features, map_tree(lambda value, k=layer: value[:, k], state), weights)
+            states.append(after)
+        return features.unsqueeze(0), map_tree(_joined_layers, *states)
+
+    def _cell(self, features: Tensor, state: Memory, weights: Sequence[Tensor]) -> tuple[Tensor, Memory]:
+        raise NotImplementedError
 
     def _to_cells(self, state: Memory) -> Any:
         return state
@@ -123,6 +150,11 @@ class GRU(_Recurrent):
     def _make_cells(self, inputs: int, size: int, layers: int) -> nn.RNNBase:
         return nn.GRU(inputs, size, layers, device="meta").to_empty(device="cpu")
 
+    def _cell(self, features: Tensor, state: Memory, weights: Sequence[Tensor]) -> tuple[Tensor, Memory]:
+        assert isinstance(state, Tensor)
+        hidden = torch.gru_cell(features, state, *weights)
+        return hidden, hidden
+
 
 class LSTM(_Recurrent):
     """An observation through fully connected layers and long short-term memory to `output_size` numbers."""
@@ -135,6 +167,10 @@ class LSTM(_Recurrent):
 
     def _make_cells(self, inputs: int, size: int, layers: int) -> nn.RNNBase:
         return nn.LSTM(inputs, size, layers, device="meta").to_empty(device="cpu")
+
+    def _cell(self, features: Tensor, state: Memory, weights: Sequence[Tensor]) -> tuple[Tensor, Memory]:
+        hidden, cell = torch.lstm_cell(features, self._to_cells(state), *weights)
+        return hidden, {"hidden": hidden, "cell": cell}
 
     @torch.no_grad()
     def _initialize(self, generator: Generator) -> None:
@@ -151,6 +187,14 @@ class LSTM(_Recurrent):
     def _from_cells(self, state: Any) -> Memory:
         hidden, cell = state
         return {"hidden": hidden, "cell": cell}
+
+
+def _joined_layers(*each: Tensor) -> Tensor:
+    return each[0].unsqueeze(1) if len(each) == 1 else torch.stack(each, 1)
+
+
+def _layers_first(value: Tensor) -> Tensor:
+    return value.transpose(0, 1).contiguous()
 
 
 def image_default(key: str, space: gymnasium.Space[Any]) -> ConvEncoderConfig | None:

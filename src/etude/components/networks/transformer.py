@@ -21,8 +21,9 @@ from torch import Generator, Tensor, nn
 
 from etude.components.networks.keyed_encoder import make_encoder
 from etude.components.networks.layers import HIDDEN_GAIN, linear
-from etude.components.networks.memory import Memory, MemoryNetwork, at
+from etude.components.networks.memory import Memory, MemoryNetwork
 from etude.components.networks.recurrent import image_default
+from etude.compute.trees import at
 from etude.config.constraints import Component, PositiveInt, at_least
 from etude.environments.vector import Observation
 
@@ -54,6 +55,7 @@ class Transformer(MemoryNetwork):
     """An observation, and what came before it in the episode, to `output_size` numbers."""
 
     Config = TransformerConfig
+    capturable = True
 
     def __init__(
         self,

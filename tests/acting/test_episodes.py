@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.workflows.episodes import WINDOW, EpisodeStatistics
+from etude.acting.episodes import WINDOW, EpisodeStatistics
 from tests.runs_compared import assert_same_state
 from tests.workflows.tiny_runs import copied
 

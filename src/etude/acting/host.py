@@ -16,7 +16,6 @@ from etude.components.distributions import LOG_STD_RANGE, ActionHead, BoundedHea
 from etude.components.networks.mlp import HostMLP
 from etude.components.normalizers import ObservationNormalizer
 from etude.environments.vector import Observation
-from etude.workflows.base import Mode
 
 
 class HostActor:
@@ -39,13 +38,13 @@ class HostActor:
         assert isinstance(head, BoundedHead)
         return None if network is None else cls(normalizer, network, head)
 
-    def act(self, observation: Observation, mode: Mode, generator: Generator) -> tuple[Tensor, Tensor]:
+    def act(self, observation: Observation, is_greedy: bool, generator: Generator) -> tuple[Tensor, Tensor]:
         """Return environment actions, and the samples in [-1, 1] that they are stretched from. (N, ...)"""
         seen = self._normalizer(observation)
         assert isinstance(seen, Tensor)
         outputs = self._network.forward(seen.numpy())
         before = outputs[:, : self._actions]
-        if self._is_gaussian and mode != "greedy":
+        if self._is_gaussian and not is_greedy:
             noise = torch.empty(before.shape).normal_(generator=generator).numpy()
             noise *= np.exp(outputs[:, self._actions :].clip(*LOG_STD_RANGE))
             before = before + noise

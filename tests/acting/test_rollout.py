@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from torch import Generator, Tensor
 
+from etude.acting import rollout
 from etude.orchestration.orchestrator import Orchestrator
 from etude.workflows.base import ActResult, Phase
-from etude.workflows.collector import Collector
 from etude.workflows.dqn import DQN
 from tests.runs_compared import assert_same_state
 from tests.workflows.dqn_runs import build, dqn_of
@@ -27,23 +27,24 @@ REPLAY = {
 
 
 def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note which of the two ways each call of a collector goes."""
+    """Note which of the two ways steps go, whenever it is another one."""
     gone: list[str] = []
-    for way in ("_collect_arrays", "_collect_tensors"):
-        original = getattr(Collector, way)
+    for way in ("_with_arrays", "_with_tensors"):
+        original = getattr(rollout, way)
 
-        def noting(self: Collector, *given: Any, way: str = way, original: Any = original) -> None:
-            gone.append(way)
-            original(self, *given)
+        def noting(*given: Any, way: str = way, original: Any = original) -> None:
+            if gone[-1:] != [way]:
+                gone.append(way)
+            original(*given)
 
-        monkeypatch.setattr(Collector, way, noting)
+        monkeypatch.setattr(rollout, way, noting)
     return gone
 
 
 def collected(*words: str, with_arrays: bool, spec: str = "CartPole-v1:dqn") -> Orchestrator:
     run = build(*words, spec=spec)
     if not with_arrays:
-        run.workflow.explore_arrays = None
+        run.workflow.array_twin = lambda: None  # type: ignore[method-assign] # of this run alone
     for count in (1, 49, 70):
         run.workflow.collect(PHASE, count)
         run.workflow.update(PHASE, 2)
@@ -56,11 +57,7 @@ def test_arrays_lead_where_tensors_do(task: str, num_envs: int, monkeypatch: pyt
     words = (f"environment.num_envs={num_envs}", "algorithm.epsilon=0.3")
     gone = ways(monkeypatch)
     arrays, tensors = (collected(*words, with_arrays=with_arrays, spec=f"{task}:dqn") for with_arrays in (True, False))
-    assert gone == [
-        "_collect_tensors",
-        *["_collect_arrays"] * 2,
-        *["_collect_tensors"] * 3,
-    ]  # columns are made at the first step
+    assert gone == ["_with_tensors", "_with_arrays", "_with_tensors"]  # columns are made at the first step
     assert_same_state(copied(state_of(arrays)), copied(state_of(tensors)))
     assert arrays.collector is not None
     assert tensors.collector is not None
@@ -83,7 +80,7 @@ def test_so_they_do_with_other_ways_of_replaying(kind: str) -> None:
 def test_what_has_no_arrays_underneath_goes_the_usual_way(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     gone = ways(monkeypatch)
     collected(*words, with_arrays=True)
-    assert set(gone) == {"_collect_tensors"}
+    assert gone == ["_with_tensors"]
 
 
 class OwnWay(DQN):
@@ -99,5 +96,5 @@ def test_an_algorithm_that_acts_its_own_way_is_asked(monkeypatch: pytest.MonkeyP
     assert isinstance(dqn_of(run), OwnWay)
     for _ in range(2):
         run.workflow.collect(PHASE, 20)
-    assert gone == ["_collect_tensors"] * 2
+    assert gone == ["_with_tensors"]
     assert np.all(run.buffers["replay"].columns["action"][:40].numpy() == 1)

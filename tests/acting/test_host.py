@@ -9,12 +9,12 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from etude.acting.host import HostActor
+from etude.acting.policy import ActorPolicy
 from etude.components.distributions import ActionHead, DeterministicHead, SquashedGaussianHead
 from etude.components.networks.mlp import MLP, MLPConfig
 from etude.components.normalizers import ObservationNormalizer
 from etude.workflows.base import Mode
-from etude.workflows.host_acting import HostActor
-from etude.workflows.policy import ActorPolicy
 
 ACTIONS = spaces.Box(np.array([-2.0, 0.0, -1.0], np.float32), np.array([2.0, 4.0, 0.5], np.float32))
 OBSERVATIONS = spaces.Box(-3, 3, (5,))

@@ -1,0 +1,135 @@
+"""A rollout: so many steps of an environment by an actor, into stores and statistics. One function, two forms.
+
+seen ─→ actor ─→ action ─→ environment ─→ step ─→ row into each store, reward into the statistics
+  └──────────────────── what to act on next ◄──────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from etude.acting.actor import Actor
+from etude.acting.episodes import EpisodeStatistics
+from etude.acting.policy import State
+from etude.acting.transfer import Transfer
+from etude.environments.vector import RAW_REWARD, ArrayStep, Observation, VectorEnvironment, map_observation
+
+Store = Callable[[Mapping[str, Any]], None]
+"""Copies one vector step in, by column: tensors (N, ...), or arrays where it takes them."""
+Report = Callable[[dict[str, Tensor]], None]
+"""Takes note of what an environment says of a step (`Step.info`)."""
+
+
+@dataclass
+class Standing:
+    """Where every episode stands, between two steps."""
+
+    observation: Observation
+    is_first: Tensor
+    state: State = None
+    """What the actor carries into its next step."""
+    crossed: tuple[Observation, Tensor] | None = None
+    """Observation and `is_first` on the actor's device, where they have crossed with the step before."""
+
+
+def rollout(
+    environment: VectorEnvironment,
+    actor: Actor,
+    stores: Sequence[Store],
+    episodes: EpisodeStatistics,
+    report: Report,
+    standing: Standing,
+    steps: int,
+    *,
+    transfer: Transfer,
+    with_arrays: bool = False,
+) -> None:
+    """Take `steps` vector steps, and leave `standing` where they led. `with_arrays` says that the stores take arrays.
+
+    However the steps are cut into calls, they are the same.
+    """
+    while steps > 0:
+        lasts = actor.until_change()
+        count = steps if lasts is None else min(steps, lasts)
+        twin = actor.array_twin() if with_arrays and environment.step_arrays is not None else None
+        if twin is not None and environment.step_arrays is not None:
+            _with_arrays(environment.step_arrays, twin, stores, episodes, standing, count)
+        else:
+            _with_tensors(environment, actor, stores, episodes, report, standing, count, transfer)
+        steps -= count
+
+
+@torch.no_grad()
+def _with_tensors(
+    environment: VectorEnvironment,
+    actor: Actor,
+    stores: Sequence[Store],
+    episodes: EpisodeStatistics,
+    report: Report,
+    standing: Standing,
+    steps: int,
+    transfer: Transfer,
+) -> None:
+    observation, is_first = standing.observation, standing.is_first
+    here, state = transfer.to_actor, standing.state
+    seen, first = standing.crossed or (map_observation(here, observation), here(is_first))
+    for _ in range(steps):
+        action, state, extras = actor(seen, state, first)
+        step = environment.step(transfer.to_environment(action))
+        is_first = step.terminated | step.truncated
+        moved = transfer.step(step, is_first)
+        row = {
+            "observation": seen,
+            "is_first": first,
+            "action": action,
+            "reward": moved["reward"],
+            "terminated": moved["terminated"],
+            "truncated": moved["truncated"],
+            "next_observation": transfer.led_to(step, moved["observation"]),
+            **extras,
+        }
+        for store in stores:
+            store(row)
+        episodes.add(step.reward, is_first, step.info.get(RAW_REWARD))
+        if step.info:
+            report(step.info)
+        observation, seen, first = step.observation, moved["observation"], moved["ended"]
+    standing.observation, standing.is_first, standing.state = observation, is_first, state
+    standing.crossed = (seen, first) if transfer.is_packed else None
+
+
+def _with_arrays(
+    step_arrays: Callable[[np.ndarray], ArrayStep],
+    act: Callable[[np.ndarray], np.ndarray],
+    stores: Sequence[Store],
+    episodes: EpisodeStatistics,
+    standing: Standing,
+    steps: int,
+) -> None:
+    """The same in NumPy from end to end: half of what a step of one quick task takes with tensors."""
+    assert isinstance(standing.observation, Tensor)
+    seen, first = standing.observation.numpy(), standing.is_first.numpy()
+    for _ in range(steps):
+        action = act(seen)
+        step = step_arrays(action)
+        ended = step.terminated | step.truncated
+        row = {
+            "observation": seen,
+            "is_first": first,
+            "action": action,
+            "reward": step.reward,
+            "terminated": step.terminated,
+            "truncated": step.truncated,
+            "next_observation": step.final_observation,
+        }
+        for store in stores:
+            store(row)
+        episodes.add_arrays(step.reward, ended)
+        seen, first = step.observation, ended
+    standing.observation, standing.is_first = torch.from_numpy(seen), torch.from_numpy(first)

@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.components.critics import Follow, target_of
+from etude.compute.world import ALONE, World
 from etude.config.validate import Part
 from etude.learning.execute import Executor, Table, make_executor
 from etude.learning.noise import Noise
@@ -50,9 +51,17 @@ class Toy:
     """A model with batch norm, then a head that learns from what the model carries on, scaled by a running scale."""
 
     def __init__(
-        self, mode: Any = "eager", *, every: int = 2, writes_back: bool = False, accumulate: int = 1, device: str = "cpu"
+        self,
+        mode: Any = "eager",
+        *,
+        every: int = 2,
+        writes_back: bool = False,
+        accumulate: int = 1,
+        device: str = "cpu",
+        world: World = ALONE,
     ) -> None:
         torch.manual_seed(0)
+        self.world = world
         norm = nn.BatchNorm1d(4) if accumulate == 1 else nn.LayerNorm(4)
         self.model = nn.Sequential(nn.Linear(WIDTH, 4, bias=False), norm, nn.Tanh()).to(device)
         self.head = nn.Linear(4, 1).to(device)
@@ -76,7 +85,7 @@ class Toy:
         update = Update(stages, after=Follow([self.head], [self.target], 0.1), after_every=3)
         self.optimizers, self.mode = optimizers, mode
         modules = {"model": self.model, "head": self.head, "target": self.target}
-        self.executor: Executor = make_executor(update, modules, mode=mode, generator=self.generator)
+        self.executor: Executor = make_executor(update, modules, mode=mode, generator=self.generator, world=world)
         self.rows = torch.Generator(device).manual_seed(5)
         self.source = Rows(self.rows, writes_back=writes_back)
 
@@ -89,7 +98,8 @@ class Toy:
 
     def head_loss(self, batch: Batch, carry: Mapping[str, Any], state: Mapping[str, Tensor], noise: Noise) -> Out:
         spread = noise.uniform("spread", (1,), -0.1, 0.1) + noise.normal("jitter", (len(batch["x"]), 4)).mean(-1)
-        scale = 0.9 * state["scale"] + 0.1 * batch["y"].abs().mean()
+        seen = self.world.gather(batch["y"].abs()).flatten()  # of all ranks: their own quantiles would differ
+        scale = 0.9 * state["scale"] + 0.1 * torch.quantile(seen, 0.9)
         wanted = (batch["y"] + spread) / scale + 0.1 * self.target(carry["features"]).squeeze(-1).detach()
         loss = (self.head(carry["features"]).squeeze(-1) - wanted).square().mean()
         return Out(loss, {"train/scale": scale}, state={"scale": scale})

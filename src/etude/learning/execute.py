@@ -16,9 +16,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.components.networks.modes import changing, mode_dependent
+from etude.components.networks.shared_statistics import share_statistics
 from etude.compute.accelerate import Mode, is_captured, is_compiled
 from etude.compute.counter import Counter
 from etude.compute.trees import Tree, at
+from etude.compute.world import ALONE, World
 from etude.errors import UserError
 from etude.learning.adam import is_adam
 from etude.learning.noise import Noise
@@ -48,12 +50,23 @@ class Report(NamedTuple):
 
 
 def make_executor(
-    update: Update, modules: Mapping[str, nn.Module], *, mode: Mode = "eager", generator: Generator | None = None
+    update: Update,
+    modules: Mapping[str, nn.Module],
+    *,
+    mode: Mode = "eager",
+    generator: Generator | None = None,
+    world: World = ALONE,
 ) -> Executor:
     """Return what takes updates in the wanted mode, or in the nearest one that their optimisers allow.
 
     `modules` are the networks that the losses read; `generator` is where their noise comes from.
     """
+    if world.size > 1:
+        if mode != "eager":  # what the ranks say to each other stands between gradient and step, amid what would be one call
+            raise UserError(
+                f"experiment.compile: {mode} updates can't run in several processes yet; set experiment.compile=off"
+            )
+        return Eager(update, modules, generator, world)
     from etude.learning.captured import Captured  # these two build on what is here
     from etude.learning.compiled import Compiled
 
@@ -71,8 +84,10 @@ class Executor(ABC):
 
     mode: Mode
 
-    def __init__(self, update: Update, modules: Mapping[str, nn.Module], generator: Generator | None) -> None:
-        self.update, self.generator = update, generator
+    def __init__(
+        self, update: Update, modules: Mapping[str, nn.Module], generator: Generator | None, world: World = ALONE
+    ) -> None:
+        self.update, self.generator, self.world = update, generator, world
         self.modules = nn.ModuleDict(dict(modules.items()))
         self.taken = Counter()
         """Updates so far: which stages are due depends on it."""
@@ -80,6 +95,9 @@ class Executor(ABC):
         self._paces = (*(stage.every for stage in update.stages), update.after_every)
         self._patterns: dict[tuple[int, int], tuple[Due, ...]] = {}
         networks = list(self.modules.values())
+        if world.size > 1:
+            share_statistics(self.modules.modules(), world)
+            world.broadcast_([*self.modules.parameters(), *self.modules.buffers()])
         # What a forward pass changes, if anything: a batch norm's statistics.
         self.statistics = [buffer for module in mode_dependent(*networks) for buffer in module.buffers(recurse=False)]
         if changing(*networks) and any(stage.accumulate > 1 for stage in update.stages):
@@ -118,7 +136,7 @@ class Executor(ABC):
                 (out.loss if share == 1 else share * out.loss).backward(inputs=inputs)
                 parts.append((share, detached(out)))
                 state = {**state, **parts[-1][1].state} if out.state else state
-            out = mean_of(parts)
+            out = mean_of(parts) if self.world.size == 1 else self._of_all_ranks(stage, mean_of(parts))
             with torch.no_grad():
                 if stage.decide is not None:
                     stage.decide(out.metrics)
@@ -135,6 +153,21 @@ class Executor(ABC):
             with torch.no_grad():
                 update.after()
         return reports
+
+    @torch.no_grad()
+    def _of_all_ranks(self, stage: Stage, out: Out) -> Out:
+        """Average over the ranks, in one bucket: gradients, what is said and decided by, own tensors, and whether to skip."""
+        gradients = [p.grad for group in stage.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        flags = [] if self.update.skip is None else [self.update.skip]
+        own = {name: value for name, value in out.state.items() if value.is_floating_point()}
+        said = [*gradients, *flags, *own.values(), out.loss, *out.metrics.values()]
+        means = iter(self.world.mean(said))
+        for gradient in gradients:
+            gradient.copy_(next(means))
+        for flag in flags:
+            flag.copy_(next(means) > 0)  # one rank is enough
+        state = {**out.state, **{name: next(means).to(value.dtype) for name, value in own.items()}}
+        return out._replace(state=state, loss=next(means), metrics={name: next(means) for name in out.metrics})
 
     def given(self, position: int, carry: Mapping[str, Any], state: Mapping[str, Tensor], noise: Noise) -> dict[str, Any]:
         """Return what a stage's loss takes besides the batch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Generator, Tensor
 
 from etude.compute.trees import map_tree
-from etude.compute.world import ALONE, World
+from etude.compute.world import World
 from etude.config.compose import compose
 from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
@@ -30,7 +30,7 @@ ENVS, STEPS, ROWS = 8, 6, 32
 
 def build(world: World, spec: str, *words: str) -> Orchestrator:
     common = (f"environment.num_envs={ENVS // world.size}", "experiment.device=cpu", "experiment.compile=off",
-              "evaluation.every_steps=0", "network.actor.hidden_dims=[8]", "network.critic.hidden_dims=[8]")  # fmt: skip
+              "evaluation.every_steps=0")  # fmt: skip
     return assembly.build(assembly.resolve(compose(spec, words=(*common, *words)).config), world=world)
 
 
@@ -49,8 +49,8 @@ def named(tree: Any, name: str = "") -> dict[str, Tensor]:
 
 def ppo_update(world: World) -> dict[str, Tensor]:
     """Two epochs of minibatches, with everything that takes statistics of the rollout or decides by what it says."""
-    settings = (f"algorithm.rollout_steps={STEPS}", "algorithm.batch_size=0.5", "algorithm.epochs=2", "algorithm.adaptive_kl=0.01",
-                "algorithm.target_kl=0.5", "environment.normalize_observations=rolling",
+    settings = (f"algorithm.rollout_steps={STEPS}", "algorithm.batch_size=0.5", "algorithm.epochs=2",
+                "algorithm.adaptive_kl=0.01", "algorithm.target_kl=0.5", "environment.normalize_observations=rolling",
                 "environment.normalize_rewards=true")  # fmt: skip
     workflow: Any = build(world, "Pendulum-v1:ppo", *settings).workflow
     generator = torch.Generator().manual_seed(1)
@@ -58,7 +58,12 @@ def ppo_update(world: World) -> dict[str, Tensor]:
     def random(*shape: int) -> Tensor:
         return torch.randn(STEPS, ENVS, *shape, generator=generator)
 
-    columns = {"observation": 2 * random(3) + 1, "next_observation": 2 * random(3) + 1, "reward": random() - 3, "sample": random(1)}
+    columns = {
+        "observation": 2 * random(3) + 1,
+        "next_observation": 2 * random(3) + 1,
+        "reward": random() - 3,
+        "sample": random(1),
+    }
     columns |= {name: random() > 1.5 for name in ("terminated", "truncated")}
     columns |= {"is_first": torch.zeros(STEPS, ENVS, dtype=torch.bool), "action": columns["sample"]}
     with torch.no_grad():
@@ -115,6 +120,60 @@ def toy_update(world: World) -> dict[str, Tensor]:
 UPDATES: dict[str, Callable[[World], dict[str, Tensor]]] = {"ppo": ppo_update, "sac": sac_update, "toy": toy_update}
 
 
+class Notebook:
+    """Takes rows and checkpoints down, and stops the run after some of them."""
+
+    def __init__(self, orchestrator: Orchestrator, folder: Path, stop_at: int | None = None) -> None:
+        self.rows: list[dict[str, float]] = []
+        self.saved: list[list[str]] = []
+        self._orchestrator, self._folder, self._stop_at = orchestrator, folder, stop_at
+        orchestrator.attach(sink=self, write_checkpoint=self.save, run_dir=folder)
+
+    def write(self, rows: Sequence[dict[str, float]]) -> None:
+        self.rows += rows
+        if len(self.rows) == self._stop_at:
+            self._orchestrator.interrupt("enough")
+
+    def save(self, parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path:
+        self.saved.append(sorted(parts))
+        torch.save(parts, self._folder / "parts.pt")
+        return self._folder
+
+
+def training(world: World, folder: Path) -> dict[str, Any]:
+    """A run with rows, evaluations and saves; and the same one stopped and resumed on the way."""
+    words = ("training.total_steps=192", "algorithm.rollout_steps=8", "algorithm.batch_size=1.0", "environment.num_envs=2",
+             "evaluation.every_steps=64", "evaluation.episodes=1", "environment.max_episode_steps=20",
+             "environment.normalize_rewards=true", "checkpoint.every_steps=32", "logging.every_steps=32")  # fmt: skip
+
+    def orchestrator() -> Orchestrator:
+        return build(world, "CartPole-v1:ppo", *words)
+
+    whole, half, rest = orchestrator(), orchestrator(), orchestrator()
+    whole.begin()
+    notes = Notebook(whole, folder)
+    whole.run()
+    half.begin()
+    Notebook(half, folder, stop_at=2 if world.is_first else None)
+    half.run()
+    dist.barrier()
+    rest.load_state_dict(torch.load(folder / "parts.pt", weights_only=False))
+    dist.barrier()
+    Notebook(rest, folder)
+    rest.run()
+    ends = [{key: part.state_dict() for key, part in (("", one), ("streams", one.streams))} for one in (whole, rest)]
+    observation = whole.state_dict()[world.part]["collector"]["observation"]
+    return {
+        "rows": len(notes.rows),
+        "saved": notes.saved[-1:],
+        "whole": named(ends[0]),
+        "resumed": named(ends[1]),
+        "halfway": half.counters.as_dict(),
+        "observation": observation,
+        "best": whole.best.value,
+    }
+
+
 def main(rank: int, folder: Path) -> None:
     """Be one of the ranks, and leave what came of each update in the folder."""
     torch.set_num_threads(1)
@@ -122,7 +181,8 @@ def main(rank: int, folder: Path) -> None:
     timeout = datetime.timedelta(seconds=60)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=timeout)
     world = World(dist.group.WORLD)
-    found = {name: update(world) for name, update in UPDATES.items()}
+    found: dict[str, Any] = {name: update(world) for name, update in UPDATES.items()}
+    found["training"] = training(world, folder)
     torch.save(found, folder / f"{rank}.pt")
     dist.destroy_process_group()
 

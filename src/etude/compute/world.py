@@ -106,7 +106,7 @@ class World:
         saved = sum(name.startswith("rank/") for name in parts)
         if saved != self.size:
             raise UserError(
-                f"this checkpoint was saved by {saved} processes, and {self.size} would go on; resume it with {saved}"
+                f"this checkpoint was saved by {saved} processes, and this run has {self.size}; resume it with {saved}"
             )
         return parts[self.part]
 

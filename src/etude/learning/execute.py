@@ -22,9 +22,9 @@ from etude.compute.counter import Counter
 from etude.compute.trees import Tree, at
 from etude.compute.world import ALONE, World
 from etude.errors import UserError
-from etude.learning.adam import is_adam
 from etude.learning.noise import Noise
 from etude.learning.optimizers import clipped_step, gradient_norms, or_non_finite
+from etude.learning.rules import rule_of
 from etude.learning.sources import Source
 from etude.learning.update import Batch, Metrics, Out, Stage, Update, as_out, detached, mean_of
 
@@ -64,7 +64,7 @@ def make_executor(
     if world.size > 1:
         if mode != "eager":  # what the ranks say to each other stands between gradient and step, amid what would be one call
             raise UserError(
-                f"experiment.compile: {mode} updates can't run in several processes yet; set experiment.compile=off"
+                f"experiment.compile: {mode} updates don't run in several processes yet; set experiment.compile=off"
             )
         return Eager(update, modules, generator, world)
     from etude.learning.captured import Captured  # these two build on what is here
@@ -74,7 +74,7 @@ def make_executor(
     on_host = any("rate" in group for stage in update.stages for group in stage.optimizer.param_groups)
     if update.is_eager or (is_captured(mode) and on_host):
         return Eager(update, modules, generator)
-    compilable = is_compiled(mode) and all(is_adam(stage.optimizer) for stage in update.stages)
+    compilable = is_compiled(mode) and all(rule_of(stage.optimizer) is not None for stage in update.stages)
     plain = (Compiled if compilable else Eager)(update, modules, generator)
     return Captured(plain) if is_captured(mode) else plain
 

@@ -88,7 +88,7 @@ class Compiled(Executor):
                 loss_of = partial(self._loss, loss=stage.loss, piece=piece, more=more)
                 found, (_, (out, statistics)) = grad_and_value(loss_of, has_aux=True)(rule.parameters, statistics)
                 gradients = {name: g if share == 1 else share * g + gradients.get(name, 0) for name, g in found.items()}
-                parts.append((share, out))
+                parts.append((share, out._replace(carry=_nothing_as(None, out.carry))))
                 state = {**state, **out.state}
             out = mean_of(parts)
             if stage.decide is not None:
@@ -100,9 +100,9 @@ class Compiled(Executor):
             for name, value in statistics.items():
                 own = self._statistics[name]
                 own.copy_(value if skip is None else torch.where(skip > 0, own, value))
-            self.settle(stage, out, skip)
+            self.settle(stage, out, skip, [*rule.parameters.values()])
             carry |= out.carry
-            reports.append(self.reported(stage, out, norms))
+            reports.append(self.reported(stage, out, norms, batch, skip))
         if self.update.after is not None and due[-1]:
             self.update.after()
         return reports
@@ -121,7 +121,7 @@ class Compiled(Executor):
         """
         after = {name: value.clone() for name, value in before.items()}
         out = as_out(functional_call(self._networks, {**weights, **after}, (loss, piece), more))
-        return out.loss, (out, after)
+        return out.loss, (out._replace(carry=_nothing_as((), out.carry)), after)
 
     def _stretches(self, pattern: tuple[Due, ...]) -> list[tuple[int, int]]:
         """Cut the updates where `after` runs: what only it changes stays the same within each stretch."""
@@ -179,6 +179,16 @@ class _Networks(nn.Module):
     def forward(self, loss: Callable[..., Any], batch: Batch, **more: Any) -> Any:
         """Return what a loss says, which reads these networks."""
         return loss(batch, **more)
+
+
+def _nothing_as(new: tuple[()] | None, tree: Tree) -> Tree:
+    """Return a tree in which None is the empty tuple, or that None again: `torch.func` passes on tensors, and trees of them."""
+    if isinstance(tree, Mapping):
+        return {key: _nothing_as(new, value) for key, value in tree.items()}
+    if isinstance(tree, tuple | list) and len(tree) > 0:
+        items = [_nothing_as(new, value) for value in tree]
+        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+    return tree if isinstance(tree, Tensor) else new
 
 
 def _norms(gradients: Mapping[str, Tensor], groups: Mapping[str, Sequence[str]]) -> Metrics:

@@ -146,9 +146,9 @@ class Executor(ABC):
                 if skip is not None:
                     for statistic, value in zip(self.statistics, before, strict=True):
                         statistic.copy_(torch.where(skip > 0, value, statistic))
-                self.settle(stage, out, skip)
+                self.settle(stage, out, skip, [parameter.data for parameter in inputs])
             carry |= out.carry
-            reports.append(self.reported(stage, out, norms))
+            reports.append(self.reported(stage, out, norms, batch, skip))
         if update.after is not None and due[-1]:
             with torch.no_grad():
                 update.after()
@@ -174,25 +174,32 @@ class Executor(ABC):
         takes = self.takes[position]
         return {name: what for name, what in (("carry", carry), ("state", state), ("noise", noise)) if name in takes}
 
-    def settle(self, stage: Stage, out: Out, skip: Tensor | None) -> None:
-        """Write back the stage's own tensors, unless its step was skipped, and let what follows its step follow."""
+    def settle(self, stage: Stage, out: Out, skip: Tensor | None, parameters: Sequence[Tensor]) -> None:
+        """Write back the stage's own tensors and let what follows its step follow, unless that was skipped."""
         for name, value in out.state.items():
             own = stage.state[name]
             own.copy_(value if skip is None else torch.where(skip > 0, own, value))
+        before = [] if skip is None or not stage.after_step else [parameter.clone() for parameter in parameters]
         for follow in stage.after_step:
             follow()
+        for parameter, value in zip(parameters, before, strict=False):
+            assert skip is not None
+            parameter.copy_(torch.where(skip > 0, value, parameter))
 
     def skipped(self, norm: Tensor) -> Tensor | None:
         """Return 1 where a step leaves everything as it is; None where no step ever does."""
         return or_non_finite(self.update.skip, norm) if self.update.skip_non_finite else self.update.skip
 
-    def reported(self, stage: Stage, out: Out, norms: Metrics) -> Report:
-        """Return what a stage says of its step."""
+    def reported(self, stage: Stage, out: Out, norms: Metrics, batch: Batch, skip: Tensor | None) -> Report:
+        """Return what a stage says of its step. Columns that learning rewrites stay as they were where it was skipped."""
         metrics = stage.named(out, norms)
         if self.update.skip_non_finite:
             name = f"train/{stage.name}_skipped" if stage.name else "train/skipped"
             metrics[name] = or_non_finite(None, norms[""])
-        return Report(metrics, out.per_row)
+        rows = out.per_row
+        if skip is not None:
+            rows = {name: torch.where(skip > 0, batch[name], new) if name in batch else new for name, new in rows.items()}
+        return Report(metrics, rows)
 
     def due(self, count: int) -> tuple[Due, ...]:
         """Return what takes part in each of the next updates."""

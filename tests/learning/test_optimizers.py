@@ -35,6 +35,7 @@ PARTS = {
     "adamw": Part("adamw", {"eps": 1e-5, "weight_decay": 0.1}),
     "sgd": Part("sgd"),
     "sgd with momentum": Part("sgd", {"momentum": 0.9, "dampening": 0.3}),
+    "laprop": Part("laprop", {"weight_decay": 0.1}),
     "adam, not fused": Part("adam", {"fused": False}),
     "torch.optim.RMSprop": Part("torch.optim.RMSprop"),
     "torch.optim:NAdam": Part("torch.optim:NAdam"),

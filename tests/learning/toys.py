@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 
 from etude.components.critics import Follow, target_of
+from etude.compute.world import ALONE, World
 from etude.config.validate import Part
 from etude.learning.execute import Executor, Table, make_executor
 from etude.learning.noise import Noise
-from etude.learning.optimizers import build_optimizer
+from etude.learning.optimizers import build_optimizer, load_optimizer_state, optimizer_state
 from etude.learning.sources import Source
 from etude.learning.update import Batch, Out, Stage, Update
 
@@ -46,13 +48,30 @@ class Rows(Source):
                 self._columns["latent"][index] = values
 
 
+class Seen(NamedTuple):
+    """What is carried on: a tree of every kind."""
+
+    features: Tensor
+    more: list[Any]
+
+
 class Toy:
     """A model with batch norm, then a head that learns from what the model carries on, scaled by a running scale."""
 
     def __init__(
-        self, mode: Any = "eager", *, every: int = 2, writes_back: bool = False, accumulate: int = 1, device: str = "cpu"
+        self,
+        mode: Any = "eager",
+        *,
+        every: int = 2,
+        writes_back: bool = False,
+        accumulate: int = 1,
+        device: str = "cpu",
+        optimizer: str = "adam",
+        skip: Tensor | None = None,
+        world: World = ALONE,
     ) -> None:
         torch.manual_seed(0)
+        self.world = world
         norm = nn.BatchNorm1d(4) if accumulate == 1 else nn.LayerNorm(4)
         self.model = nn.Sequential(nn.Linear(WIDTH, 4, bias=False), norm, nn.Tanh()).to(device)
         self.head = nn.Linear(4, 1).to(device)
@@ -60,7 +79,9 @@ class Toy:
         self.scale = torch.ones((), device=device)
         self.generator = torch.Generator(device).manual_seed(3)
         rate = torch.tensor(0.05, device=device)
-        optimizers = [build_optimizer(Part("adam", {}), {"all": (part.parameters(), rate)}) for part in (self.model, self.head)]
+        optimizers = [
+            build_optimizer(Part(optimizer, {}), {"all": (part.parameters(), rate)}) for part in (self.model, self.head)
+        ]
         stages = [
             Stage("model", self.model_loss, optimizers[0], 1.0, accumulate=accumulate),
             Stage(
@@ -73,10 +94,10 @@ class Toy:
                 state={"scale": self.scale},
             ),
         ]
-        update = Update(stages, after=Follow([self.head], [self.target], 0.1), after_every=3)
+        update = Update(stages, after=Follow([self.head], [self.target], 0.1), after_every=3, skip=skip)
         self.optimizers, self.mode = optimizers, mode
         modules = {"model": self.model, "head": self.head, "target": self.target}
-        self.executor: Executor = make_executor(update, modules, mode=mode, generator=self.generator)
+        self.executor: Executor = make_executor(update, modules, mode=mode, generator=self.generator, world=world)
         self.rows = torch.Generator(device).manual_seed(5)
         self.source = Rows(self.rows, writes_back=writes_back)
 
@@ -85,17 +106,21 @@ class Toy:
         jitter = noise.normal("jitter", (len(batch["x"]), 4))
         loss = (features + 0.1 * jitter).square().mean() + (features.sum(-1) - batch["y"]).square().mean()
         latent = features.mean(-1).detach() + 0.5 * batch["latent"]
-        return Out(loss, {"train/features": features.mean()}, carry={"features": features}, per_row={"latent": latent})
+        carry = {"seen": Seen(features, [{"mean": features.mean(-1)}, None])}
+        return Out(loss, {"train/features": features.mean()}, carry=carry, per_row={"latent": latent})
 
     def head_loss(self, batch: Batch, carry: Mapping[str, Any], state: Mapping[str, Tensor], noise: Noise) -> Out:
         spread = noise.uniform("spread", (1,), -0.1, 0.1) + noise.normal("jitter", (len(batch["x"]), 4)).mean(-1)
-        scale = 0.9 * state["scale"] + 0.1 * batch["y"].abs().mean()
-        wanted = (batch["y"] + spread) / scale + 0.1 * self.target(carry["features"]).squeeze(-1).detach()
-        loss = (self.head(carry["features"]).squeeze(-1) - wanted).square().mean()
+        seen = self.world.gather(batch["y"].abs()).flatten()  # of all ranks: their own quantiles would differ
+        scale = 0.9 * state["scale"] + 0.1 * torch.quantile(seen, 0.9)
+        features, (summary, _) = carry["seen"]
+        wanted = (batch["y"] + spread) / scale + 0.1 * self.target(features).squeeze(-1).detach() + summary["mean"]
+        loss = (self.head(features).squeeze(-1) - wanted).square().mean()
         return Out(loss, {"train/scale": scale}, state={"scale": scale})
 
     def project(self) -> None:
-        self.head.weight.data.clamp_(-0.2, 0.2)
+        """Towards the unit ball, and never quite there: done once more, it shows."""
+        self.head.weight.data.mul_(0.5 + 0.5 / self.head.weight.data.norm())
 
     def run(self, count: int) -> dict[str, Table]:
         return self.executor.run(self.source, count)
@@ -109,3 +134,22 @@ class Toy:
                 found |= {f"moment {which}.{place}.{key}": value for key, value in own.items()}
         return {**found, "scale": self.scale, "latent": self.source.columns["latent"], "stream": self.rows.get_state(),
                 "noise": self.generator.get_state()}  # fmt: skip
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint of it would hold."""
+        everything = {name: tensor.clone() for name, tensor in self.everything().items()}
+        optimizers = [deepcopy(optimizer_state(optimizer)) for optimizer in self.optimizers]
+        return {"tensors": everything, "optimizers": optimizers, "executor": self.executor.state_dict()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        tensors = state["tensors"]
+        for name, part in (("model", self.model), ("head", self.head), ("target", self.target)):
+            part.load_state_dict({key: tensors[f"{name}.{key}"] for key in part.state_dict()})
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            load_optimizer_state(optimizer, saved)
+        self.scale.copy_(tensors["scale"])
+        self.source.columns["latent"].copy_(tensors["latent"])
+        self.rows.set_state(tensors["stream"])
+        self.generator.set_state(tensors["noise"])
+        self.executor.load_state_dict(state["executor"])

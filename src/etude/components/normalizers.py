@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from etude.components.recipes import Recipe, remember
+from etude.compute.world import ALONE, Moments, World
 from etude.environments.spaces import finite_range, leaf_spaces
 from etude.environments.vector import ACTION_MASK, Observation
 
@@ -31,11 +32,9 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     @torch.no_grad()
-    def update(self, batch: Tensor) -> None:
-        """Take in a batch (B, *shape)."""
-        batch = batch.to(self.mean.dtype)
-        count, mean = batch.shape[0], batch.mean(0)
-        var = (batch - mean).square().mean(0)
+    def update(self, batch: Tensor, world: World = ALONE) -> None:
+        """Take in a batch (B, *shape), and those of the other ranks."""
+        count, mean, var = world.merged(Moments.of(batch.to(self.mean.dtype)))
         total = self.count + count
         delta = mean - self.mean
         self.var.copy_((self.var * self.count + var * count + delta.square() * self.count * count / total) / total)
@@ -71,12 +70,12 @@ class ObservationNormalizer(nn.Module):
             return {name: self._normalize(name, value) for name, value in observation.items()}
         return self._normalize("", observation)
 
-    def update(self, observation: Observation) -> None:
+    def update(self, observation: Observation, world: World = ALONE) -> None:
         """Take in raw observations (B, ...); nothing happens unless the mode is rolling."""
         for name, index in self._index.items():
             part = self.parts[index]
             if isinstance(part, RunningMoments):
-                part.update(observation[name] if isinstance(observation, dict) else observation)
+                part.update(observation[name] if isinstance(observation, dict) else observation, world)
 
     def _normalize(self, name: str, value: Tensor) -> Tensor:
         if name not in self._index:
@@ -117,14 +116,14 @@ class RewardNormalizer(nn.Module):
         remember(self, Recipe("reward_normalizer", values={"num_envs": num_envs, "gamma": gamma}))
 
     @torch.no_grad()
-    def update(self, rewards: Tensor, ended: Tensor) -> None:
+    def update(self, rewards: Tensor, ended: Tensor, world: World = ALONE) -> None:
         """Take in a rollout's raw rewards (T, N), in order."""
         returns = torch.empty_like(rewards, dtype=self.running_return.dtype)
         for t in range(len(rewards)):
             self.running_return.mul_(self.gamma).add_(rewards[t])
             returns[t] = self.running_return
             self.running_return.mul_(~ended[t])
-        self.moments.update(returns.flatten())
+        self.moments.update(returns.flatten(), world)
 
     def forward(self, rewards: Tensor) -> Tensor:
         """Return the rewards on their common scale."""

@@ -15,6 +15,7 @@ from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.normalizers import ObservationNormalizer, RewardNormalizer
 from etude.components.returns import generalized_advantages
 from etude.components.symmetry import with_image
+from etude.compute.world import ALONE, Moments, World
 from etude.config.schema import EnvironmentConfig
 from etude.environments.mirror import Mirror
 from etude.environments.vector import Observation
@@ -40,13 +41,15 @@ class Normalizers(NamedTuple):
         return cls(observation, RewardNormalizer(num_envs, gamma).to(device))
 
     @torch.no_grad()
-    def take_in(self, columns: Mapping[str, Any], ended: Tensor, mirror: Mirror | None = None) -> tuple[Observation, Tensor]:
+    def take_in(
+        self, columns: Mapping[str, Any], ended: Tensor, mirror: Mirror | None = None, world: World = ALONE
+    ) -> tuple[Observation, Tensor]:
         """Count a raw rollout in, and its mirror image; returns observations (T, N, ...) and rewards (T, N) on their scale."""
         observation, rewards = columns["observation"], columns["reward"]
         flat = flatten({"observation": observation})["observation"]
-        self.observation.update(flat if mirror is None else with_image(flat, mirror))
+        self.observation.update(flat if mirror is None else with_image(flat, mirror), world)
         if self.reward is not None:
-            self.reward.update(rewards, ended)
+            self.reward.update(rewards, ended, world)
             rewards = self.reward(rewards)
         return self.observation(observation), rewards
 
@@ -82,10 +85,11 @@ def actor_critic_rows(
     gamma: float,
     gae_lambda: float,
     mirror: Mirror | None = None,
+    world: World = ALONE,
 ) -> Batch:
     """From a raw rollout (T, N, ...) to flat rows (N·T, ...) with values, advantages and returns."""
     ended, cut = episode_ends(columns)
-    observation, rewards = normalizers.take_in(columns, ended | cut, mirror)
+    observation, rewards = normalizers.take_in(columns, ended | cut, mirror, world)
     # next_observation is where each transition led: the next row's observation, or what an ended episode ended in.
     next_observation = normalizers.observation(columns["next_observation"])
     flat = flatten({"observation": observation, "final": next_observation, "sample": columns["sample"]})
@@ -95,6 +99,9 @@ def actor_critic_rows(
     return {**flat, **flatten(told)}
 
 
-def standardize(values: Tensor) -> Tensor:
-    """Return values with mean 0 and standard deviation 1."""
-    return (values - values.mean()) / (values.std() + 1e-8)
+def standardize(values: Tensor, world: World = ALONE) -> Tensor:
+    """Return values with mean 0 and standard deviation 1, over all ranks."""
+    if world.size == 1:
+        return (values - values.mean()) / (values.std() + 1e-8)
+    count, mean, var = world.merged(Moments.of(values.double().flatten()))
+    return ((values - mean) / ((var * count / (count - 1)).sqrt() + 1e-8)).to(values.dtype)

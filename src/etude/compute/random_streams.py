@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+AGREED = ("minibatch",)
+"""Streams that are the same in every process: a minibatch of all ranks' rows is the same places of each one's rollout."""
+
 
 def derive_seed(root: int, *purpose: object) -> int:
     """Return a seed for `purpose` that depends on nothing else, so asking for it changes no other stream."""
@@ -67,17 +70,17 @@ def isolated_global_generators(seed: int) -> Iterator[None]:
 
 
 class RandomStreams:
-    """One generator per name (`init`, `action`, `minibatch` ...), made on first use."""
+    """One generator per name (`action`, `buffer`, `minibatch` ...), made on first use; each process has its own."""
 
-    def __init__(self, root: int, device: torch.device | str = "cpu") -> None:
-        self.root = root
+    def __init__(self, root: int, device: torch.device | str = "cpu", rank: int = 0) -> None:
+        self.root, self.rank = root, rank
         self.device = torch.device(device)
         self._generators: dict[str, torch.Generator] = {}
 
     def __getitem__(self, name: str) -> torch.Generator:
         if name not in self._generators:
             generator = torch.Generator(device=self.device)
-            generator.manual_seed(derive_seed(self.root, name))
+            generator.manual_seed(self._seed(name))
             self._generators[name] = generator
         return self._generators[name]
 
@@ -92,7 +95,7 @@ class RandomStreams:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every stream where it was."""
         for name, generator in self._generators.items():
-            generator.manual_seed(derive_seed(self.root, name))  # one not used yet when the state was saved
+            generator.manual_seed(self._seed(name))  # one not used yet when the state was saved
         for name, saved in state["streams"].items():
             self[name].set_state(saved)
         _load_global_state(state["global"])
@@ -102,7 +105,11 @@ class RandomStreams:
     def branch(self, number: int) -> None:
         """Continue every stream from a state of its own: another course of the same run."""
         for name, generator in self._generators.items():
-            generator.manual_seed(derive_seed(self.root, name, "branch", number))
+            generator.manual_seed(self._seed(name, "branch", number))
+
+    def _seed(self, name: str, *purpose: object) -> int:
+        own = ("rank", self.rank) if self.rank and name not in AGREED else ()
+        return derive_seed(self.root, name, *purpose, *own)
 
 
 def _global_state() -> dict[str, Any]:

@@ -230,6 +230,10 @@ optimizers = Registry(
     {
         "adam": ("torch.optim:Adam", "Adam"),
         "adamw": ("torch.optim:AdamW", "Adam with decoupled weight decay"),
+        "laprop": (
+            "etude.learning.rules:LaProp",
+            "LaProp on gradients clipped by the size of what they change, as in DreamerV3",
+        ),
         "rmsprop": ("torch.optim:RMSprop", "RMSprop"),
         "sgd": ("torch.optim:SGD", "Stochastic gradient descent, with momentum if asked"),
     },

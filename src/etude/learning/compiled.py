@@ -1,4 +1,4 @@
-"""Updates compiled whole: gathering, losses, gradients, clipping, Adam and targets as one function of tensors."""
+"""Updates compiled whole: gathering, losses, gradients, clipping, steps and targets as one function of tensors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch.func import functional_call, grad_and_value
 from etude.compute.accelerate import compile_apart
 from etude.compute.random_streams import GlobalGenerators
 from etude.compute.trees import Tree, at, first_leaf, joined, leaves
-from etude.learning.adam import adam_, adam_scalars, adam_state
 from etude.learning.execute import Due, Executor, Packed, Report, Table, per_row_of, run_in_calls, tables_of
 from etude.learning.noise import Noise, Request
+from etude.learning.rules import NamedRule
 from etude.learning.sources import Source
 from etude.learning.update import Batch, Metrics, Out, Update, as_out, mean_of
 
@@ -25,7 +25,7 @@ Layout = tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tuple[str, ...]]
 
 
 class Compiled(Executor):
-    """The same update in a pure form: the gradient by `torch.func`, Adam written out, several updates a call."""
+    """The same update in a pure form: the gradient by `torch.func`, the step by its rule, several updates a call."""
 
     mode = "compiled"
 
@@ -36,7 +36,7 @@ class Compiled(Executor):
         self._statistics = {name: value for name, value in self._networks.named_buffers() if id(value) in changed}
         self._compiled: dict[str, Callable[..., tuple[Tensor, ...]]] = {}
         self._layouts: dict[str, Layout] = {}
-        self._adam: list[dict[str, Any]] = []
+        self._rules: list[NamedRule] = []
         self._requests: list[dict[str, Request]] | None = None
 
     def run(self, source: Source, count: int) -> dict[str, Table]:
@@ -50,7 +50,7 @@ class Compiled(Executor):
         numbers = [self._numbers(due) for due in pattern]
         key = str((pattern, source.identity, *(leaf.shape for leaf in leaves([columns, drawn]))))
         if key not in self._compiled:
-            self._adam = [adam_state(self._networks, stage.optimizer) for stage in self.update.stages]
+            self._rules = [NamedRule(self._networks, stage.optimizer) for stage in self.update.stages]
             self._compiled[key] = compile_apart(self._pure, first_leaf(drawn).device, key, pattern, source.gather)
         tensors = self._compiled[key](columns, drawn, numbers)
         return Packed(*self._layouts[key], tensors)
@@ -79,30 +79,30 @@ class Compiled(Executor):
             if not due[position]:
                 reports.append(None)
                 continue
-            adam, state, statistics = self._adam[position], stage.state, self._statistics
+            rule, state, statistics = self._rules[position], stage.state, self._statistics
             gradients: dict[str, Tensor] = {}
             parts: list[tuple[float, Out]] = []
             for number, (share, piece, carried) in enumerate(stage.pieces(batch, carry)):
                 more = self.given(position, carried, state, noise if share == 1 else noise.of_piece(number))
 
                 loss_of = partial(self._loss, loss=stage.loss, piece=piece, more=more)
-                found, (_, (out, statistics)) = grad_and_value(loss_of, has_aux=True)(adam["parameters"], statistics)
+                found, (_, (out, statistics)) = grad_and_value(loss_of, has_aux=True)(rule.parameters, statistics)
                 gradients = {name: g if share == 1 else share * g + gradients.get(name, 0) for name, g in found.items()}
-                parts.append((share, out))
+                parts.append((share, out._replace(carry=_nothing_as(None, out.carry))))
                 state = {**state, **out.state}
             out = mean_of(parts)
             if stage.decide is not None:
                 stage.decide(out.metrics)
-            norms = _norms(gradients, adam["group"])
+            norms = _norms(gradients, rule.groups)
             skip = self.skipped(norms[""])
             scale = 1.0 if stage.max_grad_norm is None else (stage.max_grad_norm / (norms[""] + 1e-6)).clamp(max=1.0)
-            _step(adam, gradients, scale, skip)
+            rule.step_(gradients, scale, skip)
             for name, value in statistics.items():
                 own = self._statistics[name]
                 own.copy_(value if skip is None else torch.where(skip > 0, own, value))
-            self.settle(stage, out, skip)
+            self.settle(stage, out, skip, [*rule.parameters.values()])
             carry |= out.carry
-            reports.append(self.reported(stage, out, norms))
+            reports.append(self.reported(stage, out, norms, batch, skip))
         if self.update.after is not None and due[-1]:
             self.update.after()
         return reports
@@ -121,7 +121,7 @@ class Compiled(Executor):
         """
         after = {name: value.clone() for name, value in before.items()}
         out = as_out(functional_call(self._networks, {**weights, **after}, (loss, piece), more))
-        return out.loss, (out, after)
+        return out.loss, (out._replace(carry=_nothing_as((), out.carry)), after)
 
     def _stretches(self, pattern: tuple[Due, ...]) -> list[tuple[int, int]]:
         """Cut the updates where `after` runs: what only it changes stays the same within each stretch."""
@@ -181,20 +181,18 @@ class _Networks(nn.Module):
         return loss(batch, **more)
 
 
-def _norms(gradients: Mapping[str, Tensor], groups: Mapping[str, str]) -> Metrics:
+def _nothing_as(new: tuple[()] | None, tree: Tree) -> Tree:
+    """Return a tree in which None is the empty tuple, or that None again: `torch.func` passes on tensors, and trees of them."""
+    if isinstance(tree, Mapping):
+        return {key: _nothing_as(new, value) for key, value in tree.items()}
+    if isinstance(tree, tuple | list) and len(tree) > 0:
+        items = [_nothing_as(new, value) for value in tree]
+        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+    return tree if isinstance(tree, Tensor) else new
+
+
+def _norms(gradients: Mapping[str, Tensor], groups: Mapping[str, Sequence[str]]) -> Metrics:
     """Return the norm of the whole gradient, under no name, and that of each group if there are several."""
     squares = {name: gradient.square().sum() for name, gradient in gradients.items()}
-    names = dict.fromkeys(groups.values()) if len(set(groups.values())) > 1 else {}
-    of_groups = {
-        group: torch.stack([squares[name] for name, own in groups.items() if own == group]).sum().sqrt() for group in names
-    }
-    return {"": torch.stack([*squares.values()]).sum().sqrt(), **of_groups}
-
-
-def _step(adam: dict[str, Any], gradients: Mapping[str, Tensor], scale: Tensor | float, skip: Tensor | None) -> None:
-    scalars: dict[Any, tuple[Tensor, Tensor, Tensor]] = {}
-    for name, gradient in gradients.items():
-        alike = (adam["group"][name], adam["options"][name])
-        if alike not in scalars:
-            scalars[alike] = adam_scalars(adam, name)
-        adam_(adam, name, gradient * scale, skip, scalars[alike])
+    parts = {group: torch.stack([squares[name] for name in names]).sum().sqrt() for group, names in groups.items()}
+    return {"": torch.stack([*squares.values()]).sum().sqrt(), **(parts if len(parts) > 1 else {})}

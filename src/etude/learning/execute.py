@@ -16,13 +16,15 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.components.networks.modes import changing, mode_dependent
+from etude.components.networks.shared_statistics import share_statistics
 from etude.compute.accelerate import Mode, is_captured, is_compiled
 from etude.compute.counter import Counter
 from etude.compute.trees import Tree, at
+from etude.compute.world import ALONE, World
 from etude.errors import UserError
-from etude.learning.adam import is_adam
 from etude.learning.noise import Noise
 from etude.learning.optimizers import clipped_step, gradient_norms, or_non_finite
+from etude.learning.rules import rule_of
 from etude.learning.sources import Source
 from etude.learning.update import Batch, Metrics, Out, Stage, Update, as_out, detached, mean_of
 
@@ -48,12 +50,23 @@ class Report(NamedTuple):
 
 
 def make_executor(
-    update: Update, modules: Mapping[str, nn.Module], *, mode: Mode = "eager", generator: Generator | None = None
+    update: Update,
+    modules: Mapping[str, nn.Module],
+    *,
+    mode: Mode = "eager",
+    generator: Generator | None = None,
+    world: World = ALONE,
 ) -> Executor:
     """Return what takes updates in the wanted mode, or in the nearest one that their optimisers allow.
 
     `modules` are the networks that the losses read; `generator` is where their noise comes from.
     """
+    if world.size > 1:
+        if mode != "eager":  # what the ranks say to each other stands between gradient and step, amid what would be one call
+            raise UserError(
+                f"experiment.compile: {mode} updates don't run in several processes yet; set experiment.compile=off"
+            )
+        return Eager(update, modules, generator, world)
     from etude.learning.captured import Captured  # these two build on what is here
     from etude.learning.compiled import Compiled
 
@@ -61,7 +74,8 @@ def make_executor(
     on_host = any("rate" in group for stage in update.stages for group in stage.optimizer.param_groups)
     if update.is_eager or (is_captured(mode) and on_host):
         return Eager(update, modules, generator)
-    compilable = is_compiled(mode) and update.is_compilable and all(is_adam(stage.optimizer) for stage in update.stages)
+    known = all(rule_of(stage.optimizer) is not None for stage in update.stages)
+    compilable = is_compiled(mode) and update.is_compilable and known
     plain = (Compiled if compilable else Eager)(update, modules, generator)
     return Captured(plain) if is_captured(mode) else plain
 
@@ -71,8 +85,10 @@ class Executor(ABC):
 
     mode: Mode
 
-    def __init__(self, update: Update, modules: Mapping[str, nn.Module], generator: Generator | None) -> None:
-        self.update, self.generator = update, generator
+    def __init__(
+        self, update: Update, modules: Mapping[str, nn.Module], generator: Generator | None, world: World = ALONE
+    ) -> None:
+        self.update, self.generator, self.world = update, generator, world
         self.modules = nn.ModuleDict(dict(modules.items()))
         self.taken = Counter()
         """Updates so far: which stages are due depends on it."""
@@ -80,6 +96,9 @@ class Executor(ABC):
         self._paces = (*(stage.every for stage in update.stages), update.after_every)
         self._patterns: dict[tuple[int, int], tuple[Due, ...]] = {}
         networks = list(self.modules.values())
+        if world.size > 1:
+            share_statistics(self.modules.modules(), world)
+            world.broadcast_([*self.modules.parameters(), *self.modules.buffers()])
         # What a forward pass changes, if anything: a batch norm's statistics.
         self.statistics = [buffer for module in mode_dependent(*networks) for buffer in module.buffers(recurse=False)]
         if changing(*networks) and any(stage.accumulate > 1 for stage in update.stages):
@@ -118,7 +137,7 @@ class Executor(ABC):
                 (out.loss if share == 1 else share * out.loss).backward(inputs=inputs)
                 parts.append((share, detached(out)))
                 state = {**state, **parts[-1][1].state} if out.state else state
-            out = mean_of(parts)
+            out = mean_of(parts) if self.world.size == 1 else self._of_all_ranks(stage, mean_of(parts))
             with torch.no_grad():
                 if stage.decide is not None:
                     stage.decide(out.metrics)
@@ -128,38 +147,60 @@ class Executor(ABC):
                 if skip is not None:
                     for statistic, value in zip(self.statistics, before, strict=True):
                         statistic.copy_(torch.where(skip > 0, value, statistic))
-                self.settle(stage, out, skip)
+                self.settle(stage, out, skip, [parameter.data for parameter in inputs])
             carry |= out.carry
-            reports.append(self.reported(stage, out, norms))
+            reports.append(self.reported(stage, out, norms, batch, skip))
         if update.after is not None and due[-1]:
             with torch.no_grad():
                 update.after()
         return reports
+
+    @torch.no_grad()
+    def _of_all_ranks(self, stage: Stage, out: Out) -> Out:
+        """Average over the ranks, in one bucket: gradients, what is said and decided by, own tensors, and whether to skip."""
+        gradients = [p.grad for group in stage.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        flags = [] if self.update.skip is None else [self.update.skip]
+        own = {name: value for name, value in out.state.items() if value.is_floating_point()}
+        said = [*gradients, *flags, *own.values(), out.loss, *out.metrics.values()]
+        means = iter(self.world.mean(said))
+        for gradient in gradients:
+            gradient.copy_(next(means))
+        for flag in flags:
+            flag.copy_(next(means) > 0)  # one rank is enough
+        state = {**out.state, **{name: next(means).to(value.dtype) for name, value in own.items()}}
+        return out._replace(state=state, loss=next(means), metrics={name: next(means) for name in out.metrics})
 
     def given(self, position: int, carry: Mapping[str, Any], state: Mapping[str, Tensor], noise: Noise) -> dict[str, Any]:
         """Return what a stage's loss takes besides the batch."""
         takes = self.takes[position]
         return {name: what for name, what in (("carry", carry), ("state", state), ("noise", noise)) if name in takes}
 
-    def settle(self, stage: Stage, out: Out, skip: Tensor | None) -> None:
-        """Write back the stage's own tensors, unless its step was skipped, and let what follows its step follow."""
+    def settle(self, stage: Stage, out: Out, skip: Tensor | None, parameters: Sequence[Tensor]) -> None:
+        """Write back the stage's own tensors and let what follows its step follow, unless that was skipped."""
         for name, value in out.state.items():
             own = stage.state[name]
             own.copy_(value if skip is None else torch.where(skip > 0, own, value))
+        before = [] if skip is None or not stage.after_step else [parameter.clone() for parameter in parameters]
         for follow in stage.after_step:
             follow()
+        for parameter, value in zip(parameters, before, strict=False):
+            assert skip is not None
+            parameter.copy_(torch.where(skip > 0, value, parameter))
 
     def skipped(self, norm: Tensor) -> Tensor | None:
         """Return 1 where a step leaves everything as it is; None where no step ever does."""
         return or_non_finite(self.update.skip, norm) if self.update.skip_non_finite else self.update.skip
 
-    def reported(self, stage: Stage, out: Out, norms: Metrics) -> Report:
-        """Return what a stage says of its step."""
+    def reported(self, stage: Stage, out: Out, norms: Metrics, batch: Batch, skip: Tensor | None) -> Report:
+        """Return what a stage says of its step. Columns that learning rewrites stay as they were where it was skipped."""
         metrics = stage.named(out, norms)
         if self.update.skip_non_finite:
             name = f"train/{stage.name}_skipped" if stage.name else "train/skipped"
             metrics[name] = or_non_finite(None, norms[""])
-        return Report(metrics, out.per_row)
+        rows = out.per_row
+        if skip is not None:
+            rows = {name: torch.where(skip > 0, batch[name], new) if name in batch else new for name, new in rows.items()}
+        return Report(metrics, rows)
 
     def due(self, count: int) -> tuple[Due, ...]:
         """Return what takes part in each of the next updates."""

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from etude.config.registry import optimizers
 from etude.config.validate import Part
 from etude.errors import UserError
+from etude.learning.rules import LaProp
 
 
 def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter], Tensor]]) -> Optimizer:
@@ -27,7 +28,7 @@ def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter
     if "fused" in accepted and "fused" not in options and not (options.get("foreach") or options.get("differentiable")):
         options["fused"] = True
     _try(cls, options, part)
-    if options.get("fused") and "lr" in accepted:
+    if issubclass(cls, LaProp) or (options.get("fused") and "lr" in accepted):
         if "capturable" in accepted and any(lr.device.type == "cuda" for _, lr in groups.values()):
             options.setdefault("capturable", True)  # its step may become part of a CUDA graph
         settings = [{"params": list(p), "lr": lr, "name": name} for name, (p, lr) in groups.items()]
@@ -75,6 +76,8 @@ def clipped_step(
     _write_rates(optimizer)
     if skip is None:
         optimizer.step()
+    elif isinstance(optimizer, LaProp):
+        optimizer.step(skip=skip)
     elif _skips_on_device(optimizer):
         # Fused optimisers skip a step on the device when told that a gradient overflowed: moments and step counts too.
         optimizer.found_inf = skip.float()  # type: ignore[attr-defined] # read by fused kernels
@@ -143,7 +146,8 @@ def load_optimizer_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> None
                 current[key].copy_(value)
             elif isinstance(value, Tensor):
                 # Step counts live beside the parameter only where the kernel that reads them does.
-                on_host = key == "step" and not (group.get("fused") or group.get("capturable"))
+                beside = isinstance(optimizer, LaProp) or group.get("fused") or group.get("capturable")
+                on_host = key == "step" and not beside
                 current[key] = value.to("cpu" if on_host else parameter.device, copy=True)
             else:
                 current[key] = value
@@ -165,5 +169,5 @@ def _check_moment(optimizer: Optimizer, index: int, parameter: Tensor, key: str,
             raise ValueError(f"{where}: of shape {tuple(value.shape)}, and the parameter is of {tuple(parameter.shape)}")
     elif isinstance(value, bool) or not isinstance(value, int | float | None):
         raise ValueError(f"{where}: {type(value).__name__} is neither a tensor nor a number")
-    elif key == "step" and type(optimizer).__module__.startswith("torch.optim"):
+    elif key == "step" and type(optimizer).__module__.startswith(("torch.optim", "etude.")):
         raise ValueError(f"{where}: must be a tensor")

@@ -35,7 +35,7 @@ class Out(NamedTuple):
     state: Mapping[str, Tensor] = _NOTHING
     """What the stage's own tensors become, such as a running scale. They stay as they are where the step is skipped."""
     per_row: Mapping[str, Tensor] = _NOTHING
-    """A value for each row (B,), for the source of batches: such as how wrong it was. Not logged."""
+    """A value for each row (B, ...), for the source of batches: such as how wrong it was, or what a column of it becomes."""
 
 
 class Beforehand(NamedTuple):

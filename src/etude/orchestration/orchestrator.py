@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from etude.compute.memory_use import MemoryPeaks
 from etude.compute.random_streams import RandomStreams, global_generators_kept
+from etude.compute.world import ALONE, World
 from etude.errors import EnvironmentFailureError, EtudeError, NonFiniteError
 from etude.orchestration.best_evaluations import BestEvaluations, Monitor, Ranked
 from etude.orchestration.callbacks import Callback, Progress
@@ -70,13 +72,14 @@ class Orchestrator:
         buffers: dict[str, Any],
         streams: RandomStreams,
         cadences: Cadences,
+        world: World = ALONE,
         evaluator: Evaluator | None = None,
         callbacks: Sequence[Callback] = (),
         monitor: Monitor = Monitor(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.workflow, self.scheduler, self.collector, self.buffers = workflow, scheduler, collector, buffers
-        self.streams, self.evaluator, self.callbacks = streams, evaluator, tuple(callbacks)
+        self.streams, self.evaluator, self.callbacks, self.world = streams, evaluator, tuple(callbacks), world
         self.counters = Counters()
         self.last_evaluation: dict[str, float] = {}
         self.best = BestEvaluations(monitor)
@@ -157,6 +160,8 @@ class Orchestrator:
                 except GeneratorExit:
                     self.interrupt(LEFT)
             overdue = self._save_seconds is not None and self._clock() - last_save >= self._save_seconds
+            asked = self.stop_reason, self._interrupted, overdue  # by clocks, signals and callbacks, which each process has
+            self.stop_reason, self._interrupted, overdue = self.world.from_first(lambda asked=asked: asked)
             if overdue or self._is_due("save") or self._interrupted:
                 self._require_finite()
                 self.save()
@@ -300,7 +305,8 @@ class Orchestrator:
         self._check_finite()
         self._tell(lambda callback: callback.on_evaluation_start(self._progress()))
         with self._timed("evaluate"):
-            metrics = self.evaluator.evaluate(self.workflow.policy(), self.counters.env_steps, self.counters.updates)
+            policy, steps, updates = self.workflow.policy(), self.counters.env_steps, self.counters.updates
+            metrics = self.world.from_first(partial(self.evaluator.evaluate, policy, steps, updates))
         self._ranked = self.best.add(metrics, self.counters.env_steps) or self._ranked
         if self.best.value is not None:
             metrics[self.best.monitor.best_name] = self.best.value
@@ -316,10 +322,9 @@ class Orchestrator:
             row |= {f"hp/{name}": value for name, value in self.workflow.hyper_parameters().items()}
             if self.collector is not None:
                 row |= self.collector.read()
-            row |= self._evaluation
-            row |= self._time_metrics() | self._memory.read()
-            self._evaluation = {}
-            if self._sink is not None:
+            row |= self._evaluation | self._time_metrics() | self._memory.read()
+            self._evaluation, row = {}, self.world.from_first(row.copy)
+            if self._sink is not None and self.world.is_first:
                 with global_generators_kept():
                     self._sink.write([row])
         try:
@@ -343,14 +348,15 @@ class Orchestrator:
             if not policy_only:
                 self._saved_at = self._position()
                 self._done("save")
-                parts |= self.state_dict()
+                parts |= self.world.with_parts_of_all(self.state_dict())
             metadata = {"phase": self.scheduler.current_phase.name, "metrics": self.last_evaluation, "best": self.best.value}
             is_best = False
             if self._ranked is not None:
                 monitor, is_best = self.best.monitor, self._ranked.place == 0
                 metadata["ranked"] = {"metric": monitor.metric, "mode": monitor.mode, "value": self._ranked.value}
             with global_generators_kept():
-                path = self._write_checkpoint(parts, self.counters.as_dict(), metadata, best=is_best)
+                write = partial(self._write_checkpoint, parts, self.counters.as_dict(), metadata, best=is_best)
+                path = self.world.from_first(write)
             self._ranked = None
         self._tell(lambda callback: callback.on_checkpoint(self._progress(), path))
 
@@ -361,7 +367,7 @@ class Orchestrator:
     def _tell(self, event: Callable[[Callback], str | None], *, may_stop: bool = False) -> None:
         """Call every callback; whatever they draw from the global generators, the run goes on as if without them."""
         with global_generators_kept():
-            for callback in (*self.callbacks, *self._extra_callbacks):
+            for callback in (*self.callbacks, *self._extra_callbacks) if self.world.is_first else ():
                 reason = event(callback)
                 if may_stop and reason and self.stop_reason is None:
                     self.stop_reason = reason
@@ -425,8 +431,9 @@ class Orchestrator:
             "collector": None if self.collector is None else self.collector.state_dict(),
             "buffers": {name: buffer.state_dict() for name, buffer in self.buffers.items()},
             "streams": self.streams.state_dict(),
+            **({} if self.world.size == 1 else {"workflow": self.workflow.rank_state_dict()}),
         }
-        return {"shared": shared, "rank/0": own}
+        return {"shared": shared, self.world.part: own}
 
     def _counts(self) -> dict[str, Any]:
         """The part of the state that is nothing but counts and flags of the loop."""
@@ -443,9 +450,10 @@ class Orchestrator:
 
     def load_state_dict(self, state: dict[str, Any]) -> list[str]:
         """Continue the run that was saved; returns what could not be continued exactly, one line each."""
-        shared, own = state["shared"], state["rank/0"]
+        shared, own = state["shared"], self.world.own_part(state)
         check_kinds(shared, self._counts(), "shared")
         self.workflow.load_state_dict(shared["workflow"])
+        self.workflow.load_rank_state_dict(own.get("workflow", {}))
         self.counters.load_state_dict(shared["counters"])
         self.scheduler.load_state_dict(shared["scheduler"])
         notes = self._load_callbacks(shared["callbacks"])
@@ -458,9 +466,8 @@ class Orchestrator:
         self._last_evaluation_at = shared["evaluation"]["at"]
         self.elapsed_s = shared["elapsed_s"]
         self.rollbacks = shared.get("rollbacks", 0)
-        note = None
-        if self.collector is not None:
-            note = self.collector.load_state_dict(own["collector"], self.workflow.initial_state)
+        collector, begin = self.collector, self.workflow.initial_state
+        note = None if collector is None else collector.load_state_dict(own["collector"], begin)
         for name, buffer in self.buffers.items():
             buffer.load_state_dict(own["buffers"][name])
         self.streams.load_state_dict(own["streams"])

@@ -21,6 +21,7 @@ from etude.components.networks.memory import has_memory
 from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_captured
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
+from etude.compute.world import ALONE, World
 from etude.config.hooks import hooks_of
 from etude.config.phases import PhaseSpec, default_hooks, parse_phases, phase_problems
 from etude.config.registry import algorithms, buffers, callbacks, networks
@@ -160,8 +161,11 @@ def size_remarks(workflow: Workflow) -> list[str]:
 _NOT_COMPILED = {"on": "there is no compiler for this device here", "capture": "only what runs on CUDA is captured"}
 
 
-def build(config: Config, *, environment: VectorEnvironment | None = None) -> Orchestrator:
-    """Build the loop of a resolved config, ready to run or to load a checkpoint; fails before anything is written."""
+def build(config: Config, *, environment: VectorEnvironment | None = None, world: World = ALONE) -> Orchestrator:
+    """Build the loop of a resolved config, ready to run or to load a checkpoint; fails before anything is written.
+
+    In a world of several processes each builds its own, with environments and experience of its own.
+    """
     experiment = config.experiment
     device = torch.device(experiment.device)
     set_up(
@@ -171,14 +175,14 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
         memory_fraction=experiment.memory_fraction,
         tf32=experiment.tf32,
     )
-    seed_global_generators(experiment.seed)
+    seed_global_generators(experiment.seed if world.is_first else derive_seed(experiment.seed, world.part))
     workflow_class = _workflow_class(config)
     phases = _phases(config, workflow_class)
     environment = environment or make_environment(
         config.environment, training=True, device=device, capture=acts_captured(config)
     )
     _check_described(config, environment)
-    streams = RandomStreams(experiment.seed, device)
+    streams = RandomStreams(experiment.seed, device, world.rank)
     collector = Collector(environment, streams, device, keep_paths=config.training.keep_paths)
     stores = {name: _build_buffer(options, config, name) for name, options in config.buffers.items()}
     _check_buffers(stores, phases, workflow_class, config)
@@ -191,6 +195,7 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
         streams=streams,
         buffers=stores,
         collector=collector,
+        world=world,
     )
     return Orchestrator(
         workflow=workflow,
@@ -203,6 +208,7 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
         buffers=stores,
         streams=streams,
         cadences=_cadences(config),
+        world=world,
         evaluator=_evaluator(config, device, phases),
         callbacks=_callbacks(config, environment),
         monitor=_monitor(config),
@@ -226,6 +232,7 @@ def build_workflow(
     streams: RandomStreams | None = None,
     buffers: Mapping[str, Any] | None = None,
     collector: Collector | None = None,
+    world: World = ALONE,
 ) -> Workflow:
     """Build a workflow with its networks; without a collector it can act and be loaded, not train."""
     device = torch.device(config.experiment.device)
@@ -269,6 +276,7 @@ def build_workflow(
             buffers=buffers or {},
             mode="eager" if collector is None else execution_mode(config),
             collector=collector,
+            world=world,
         )
     )
     return workflow

@@ -81,6 +81,8 @@ class A2C(Workflow):
     actor: nn.Module
     critic: nn.Module
     needs: ClassVar = {"actor": ("forward",), "critic": ("forward",)}
+    supports_ranks: ClassVar[bool] = True
+    of_rank: ClassVar[tuple[str, ...]] = ("reward_normalizer",)
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -164,10 +166,10 @@ class A2C(Workflow):
         if not buffer.ready:
             return HookResult()
         self.set_schedules(phase)
-        settings, value = self.settings, values_of(self.critic)
-        batch = actor_critic_rows(buffer.columns, value, self._normalizers, settings.gamma, settings.gae_lambda)
+        settings, value, world = self.settings, values_of(self.critic), self.context.world
+        batch = actor_critic_rows(buffer.columns, value, self._normalizers, settings.gamma, settings.gae_lambda, world=world)
         if self.settings.normalize_advantages != "off":
-            batch["advantages"] = standardize(batch["advantages"])
+            batch["advantages"] = standardize(batch["advantages"], world)
         everything = torch.arange(buffer.size, device=self.context.device).unsqueeze(0)
         self.note(self._executor.run(Minibatches(batch, everything), 1))
         self.metrics.add(self._rollout_metrics(batch), group="rollout")

@@ -25,6 +25,7 @@ from etude.components.recipes import Recipe, remember
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.accelerate import is_captured
 from etude.compute.weak_methods import weakly
+from etude.compute.world import ALONE, World
 from etude.config.constraints import PositiveInt
 from etude.config.hooks import hook as hook
 from etude.config.phases import PhaseType
@@ -115,6 +116,8 @@ class Context:
     """How updates run: eager, compiled, or captured as a CUDA graph."""
     collector: Collector | None = None
     """None where a policy is loaded without an environment to train in."""
+    world: World = ALONE
+    """The processes that train together. `num_envs` and batches are this one's share."""
 
 
 class Workflow(Acts):
@@ -135,6 +138,10 @@ class Workflow(Acts):
     """Whether one of its networks may be a head on another's features."""
     supports_memory: ClassVar[bool] = False
     """Whether its networks may have memory: it carries their state while acting and learns from sequences."""
+    supports_ranks: ClassVar[bool] = False
+    """Whether several processes may train it together: all that it learns by goes through the executor or the world."""
+    of_rank: ClassVar[tuple[str, ...]] = ()
+    """Attributes whose state differs from process to process, such as what each environment's rewards add up to."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Let the policies of any algorithm remember what they were made of, so that each can be saved by itself."""
@@ -204,6 +211,8 @@ class Workflow(Acts):
     def initialize(self, context: Context) -> None:
         """Bind the components by name and check that they can do what this workflow needs."""
         self.context = context
+        if context.world.size > 1 and not self.supports_ranks:
+            raise UserError(f"algorithm.name={context.config.algorithm.name}: can't be trained by several processes; use one")
         for role, methods in self.needs.items():
             component = getattr(context.components, role)
             for method in methods:
@@ -255,7 +264,8 @@ class Workflow(Acts):
         modules = {name: part for name, part in vars(self).items() if isinstance(part, nn.Module)}
         asks = any("noise" in stage.takes() for stage in update.stages)
         generator = self.context.streams["noise"] if asks else None
-        return make_executor(update, modules, mode=self.context.mode, generator=generator)
+        world = self.context.world
+        return make_executor(update, modules, mode=self.context.mode, generator=generator, world=world)
 
     def note(self, tables: Mapping[str, Table]) -> None:
         """Add the metrics of updates to those of the next row, one update after the other."""
@@ -321,6 +331,15 @@ class Workflow(Acts):
         """Return the state of every stateful part; extend it for counters of your own."""
         state = {name: _state_of(part) for name, part in self.stateful_parts().items()}
         return {**state, "_hyper": dict(self._hyper)}
+
+    def rank_state_dict(self) -> dict[str, Any]:
+        """Return the state of what is this process's own."""
+        return {name: _state_of(part) for name, part in self.stateful_parts().items() if name in self.of_rank}
+
+    def load_rank_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what is this process's own."""
+        for name, saved in state.items():
+            _load_state(getattr(self, name), saved)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore every stateful part in place."""

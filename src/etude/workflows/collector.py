@@ -144,7 +144,8 @@ class Collector:
         return True
 
     def _seeds(self, *purpose: object) -> list[int]:
-        return [derive_seed(self._streams.root, *purpose, i) for i in range(self.environment.num_envs)]
+        count, rank = self.environment.num_envs, self._streams.rank
+        return [derive_seed(self._streams.root, *purpose, rank * count + i) for i in range(count)]  # by place among all copies
 
     def _to_environment(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.environment.device, copy=True)

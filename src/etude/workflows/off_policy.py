@@ -102,6 +102,7 @@ class OffPolicy(Workflow):
     """Collect a few steps, learn from batches of all experience, repeat."""
 
     learns_from = ReplayBuffer
+    supports_ranks = True
     columns: tuple[str, ...] = ("observation", "sample", "reward", "discount", "next_observation")
     """What of a replayed transition the losses read."""
 

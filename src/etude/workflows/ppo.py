@@ -151,6 +151,8 @@ class PPO(Workflow):
     needs: ClassVar = {"actor": ("forward",), "critic": ("forward",)}
     supports_heads: ClassVar[bool] = True
     supports_memory: ClassVar[bool] = True
+    supports_ranks: ClassVar[bool] = True
+    of_rank: ClassVar[tuple[str, ...]] = ("reward_normalizer", "_memory")
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -291,7 +293,7 @@ class PPO(Workflow):
         return network(batch["observation"]) if self._memory is None else outputs_of_sequences(network, batch, role)
 
     def _scale_advantages(self, batch: Batch) -> Batch:
-        return {**batch, "advantages": standardize(batch["advantages"])}
+        return {**batch, "advantages": standardize(batch["advantages"], self.context.world)}
 
     def initial_state(self, n: int) -> State:
         """Return the actor's memory at the start of n episodes."""
@@ -347,12 +349,12 @@ class PPO(Workflow):
 
     def _prepare(self, columns: Mapping[str, Any]) -> Batch:
         """From a raw rollout (T, N, ...) to rows with values and advantages: flat (N·T, ...), or with memory (N, T, ...)."""
-        settings, value = self.settings, values_of(self.critic)
+        settings, value, world = self.settings, values_of(self.critic), self.context.world
         if self._memory is not None and has_memory(self.critic):
             value = self._memory.values
-        rows = actor_critic_rows(columns, value, self._normalizers, settings.gamma, settings.gae_lambda, self._mirror)
+        rows = actor_critic_rows(columns, value, self._normalizers, settings.gamma, settings.gae_lambda, self._mirror, world)
         if settings.normalize_advantages == "rollout":
-            rows["advantages"] = standardize(rows["advantages"])
+            rows["advantages"] = standardize(rows["advantages"], world)
         if self._memory is None:
             return rows
         rows |= flatten({"is_first": columns["is_first"]})

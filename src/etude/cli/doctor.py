@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from etude.cli.options import above_zero, at_least
 from etude.cli.output import drawing, emit_json, styled
+from etude.cli.parameters import AsJson, RunsFolder
 from etude.cli.places import runs_root
 
 if TYPE_CHECKING:
@@ -26,8 +24,8 @@ def doctor(
     family: str | None = None,
     steps: int = 200,
     timeout: float = 120.0,
-    runs: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Say what works here: the machine, and for each family of environments whether it is installed, steps and can be drawn.
 
@@ -42,10 +40,6 @@ def doctor(
         Random steps to take in the example of each family.
     timeout
         Give a family up after so many seconds.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    as_json
-        Print JSON.
     """
     at_least(1, steps=steps)
     above_zero(timeout=timeout)

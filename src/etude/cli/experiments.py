@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from etude.cli.output import emit_json, say
+from etude.cli.parameters import AsJson
 
 
-def experiments(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
-    """List experiments, Etude's own and those of ./configs/experiment: `etude train NAME` trains one.
-
-    Parameters
-    ----------
-    as_json
-        Print JSON.
-    """
+def experiments(*, as_json: AsJson = False) -> int:
+    """List experiments, Etude's own and those of ./configs/experiment: `etude train NAME` trains one."""
     from etude.config.groups import preset_names
 
     rows = [_described(name) for name in preset_names("experiment")]

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from etude.cli.options import exclusive
 from etude.cli.output import emit, emit_json, note, say
+from etude.cli.parameters import AsJson
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ def robots(
     /,
     *,
     yaml: bool = False,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """List robots for environment.robot.model: those that come with Etude, and those of other packages on this machine.
 
@@ -33,8 +34,6 @@ def robots(
         Show what is known or guessed of this robot alone: a name, source:name, or a file.
     yaml
         Print that as a robot's YAML, to be saved and corrected.
-    as_json
-        Print JSON.
     """
     import importlib.util
 

@@ -10,13 +10,16 @@ from cyclopts import App, Parameter
 
 from etude.cli.options import above_zero, at_least
 from etude.cli.output import drawing, emit_json, say, styled
+from etude.cli.parameters import AsJson
 
 if TYPE_CHECKING:
     from etude.diagnosis.smoke import Outcome
 
 app = App(name="smoke", help="Try everything briefly: every environment, preset and config.")
 Filter = Annotated[str, Parameter(name=["--filter", "-f"])]
-AsJson = Annotated[bool, Parameter(name="--json")]
+Limit = Annotated[int, Parameter(help="At most this many; 0 is all.")]
+Jobs = Annotated[int | None, Parameter(help="How many at once. Default: as many as there are cores.")]
+Timeout = Annotated[float, Parameter(help="Give one up after this many seconds.")]
 _MARKS = {"passed": ("✓", "green"), "failed": ("✗", "bold red"), "skipped": ("-", "dim")}
 
 
@@ -24,10 +27,10 @@ _MARKS = {"passed": ("✓", "green"), "failed": ("✗", "bold red"), "skipped": 
 def envs(
     *,
     contains: Filter = "",
-    limit: int = 0,
+    limit: Limit = 0,
     steps: int = 200,
-    jobs: int | None = None,
-    timeout: float = 60.0,
+    jobs: Jobs = None,
+    timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> int:
     """Take random steps in every environment that is known here, each in a process of its own.
@@ -38,16 +41,8 @@ def envs(
     ----------
     contains
         Only ids with this text.
-    limit
-        At most so many; 0 is all.
     steps
         Random steps in each.
-    jobs
-        How many at once. Default: as many as there are cores.
-    timeout
-        Give one up after so many seconds.
-    as_json
-        Print JSON.
     """
     _check(limit, steps, jobs, timeout)
     from etude.diagnosis import smoke
@@ -62,10 +57,10 @@ def envs(
 def presets(
     *,
     contains: Filter = "",
-    limit: int = 0,
+    limit: Limit = 0,
     steps: int = 256,
-    jobs: int | None = None,
-    timeout: float = 180.0,
+    jobs: Jobs = None,
+    timeout: Timeout = 180.0,
     as_json: AsJson = False,
 ) -> int:
     """Train every preset for a few steps and at least one update, each in a process of its own; no run is kept.
@@ -76,16 +71,8 @@ def presets(
     ----------
     contains
         Only presets with this text, such as Pendulum or :sac.
-    limit
-        At most so many; 0 is all.
     steps
         Environment steps of each training.
-    jobs
-        How many at once. Default: as many as there are cores.
-    timeout
-        Give one up after so many seconds.
-    as_json
-        Print JSON.
     """
     _check(limit, steps, jobs, timeout)
     from etude.diagnosis import smoke
@@ -95,7 +82,7 @@ def presets(
 
 
 @app.command
-def configs(*, contains: Filter = "", limit: int = 0, as_json: AsJson = False) -> int:
+def configs(*, contains: Filter = "", limit: Limit = 0, as_json: AsJson = False) -> int:
     """Compose every preset, experiment and network, Etude's own and those of ./configs, and every config file there.
 
     Every key, value and schedule is checked, and wrappers by their ids and options; nothing is trained. Exit code 1 if one
@@ -105,10 +92,6 @@ def configs(*, contains: Filter = "", limit: int = 0, as_json: AsJson = False) -
     ----------
     contains
         Only names with this text, such as CartPole or configs/.
-    limit
-        At most so many; 0 is all.
-    as_json
-        Print JSON.
     """
     at_least(0, limit=limit)
     from etude.diagnosis import smoke

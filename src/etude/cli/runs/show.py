@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from etude.cli.output import emit_json, say
+from etude.cli.parameters import AsJson, RunName, RunsFolder
 from etude.cli.places import find_run
 from etude.cli.runs.words import age, moment, number, size
 from etude.files.printable import printable_line
@@ -25,23 +24,13 @@ _SAID_ABOVE = ("environment.id", "environment.spec.", "algorithm.name", "experim
 
 
 def show(
-    run: Annotated[str, Parameter(name="RUN")],
+    run: RunName,
     /,
     *,
-    runs: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
 ) -> int:
-    """Show one run: how it stands, what it is made of, its checkpoints, evaluations on request and its last metrics.
-
-    Parameters
-    ----------
-    run
-        @last, @best, an id, a unique prefix of one, a name, or a path.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    as_json
-        Print JSON.
-    """
+    """Show one run: how it stands, what it is made of, its checkpoints, evaluations on request and its last metrics."""
     from etude.runs.checkpoint_selection import outline_checkpoints
     from etude.runs.cleanup import size_of
     from etude.runs.run_reader import read_entry

@@ -17,11 +17,7 @@ _MARKS = {"fine": ("✓", "green"), "notice": ("!", "yellow"), "wrong": ("✗", 
 
 
 def check(
-    environment: Annotated[str, Parameter(name="MODULE:ID")],
-    /,
-    *kwargs: Words,
-    steps: int = 1000,
-    as_json: AsJson = False,
+    environment: Annotated[str, Parameter(name="MODULE:ID")], /, *kwargs: Words, steps: int = 1000, as_json: AsJson = False
 ) -> int:
     """Check an environment: its spaces, what it returns, its ends, its seeds, how it resumes, and its speed.
 

@@ -20,12 +20,7 @@ _MARKS = {"works": "✓", "broken": "✗", "absent": "-"}
 
 
 def doctor(
-    *,
-    family: str | None = None,
-    steps: int = 200,
-    timeout: float = 120.0,
-    runs: RunsFolder = None,
-    as_json: AsJson = False,
+    *, family: str | None = None, steps: int = 200, timeout: float = 120.0, runs: RunsFolder = None, as_json: AsJson = False
 ) -> int:
     """Say what works here: the machine, and for each family of environments whether it is installed, steps and can be drawn.
 

@@ -34,9 +34,4 @@ def _described(name: str) -> dict[str, Any]:
         about = outline(name)
     except EtudeError as error:  # one that is wrong hides no other
         return {**row, "problem": str(error).splitlines()[0]}
-    return {
-        **row,
-        "environment": about.environment,
-        "algorithm": about.algorithm,
-        "total_steps": about.total_steps,
-    }
+    return {**row, "environment": about.environment, "algorithm": about.algorithm, "total_steps": about.total_steps}

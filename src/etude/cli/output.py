@@ -65,6 +65,19 @@ def emit_path(path: Path) -> None:
     emit(f"{path}\n")
 
 
+def write_file(path: Path, data: bytes, option: str) -> None:
+    """Write a result to the file that an option names, and say so."""
+    from etude.errors import UserError
+    from etude.files.atomic import write_bytes_atomic
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomic(path, data)
+    except OSError as error:
+        raise UserError(f"{option} {path}: {error.strerror or error}") from None
+    note(f"wrote {path}")
+
+
 def drawing(**options: Any) -> Console:
     """Return rich's console on stdout; what is drawn on it consists of `styled` text."""
     from rich.console import Console

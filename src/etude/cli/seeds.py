@@ -25,13 +25,7 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 def train_group(
-    config: Config,
-    root: Path,
-    arguments: list[str],
-    seeds: list[int],
-    parallel: int | None,
-    auto_resume: bool,
-    quiet: bool,
+    config: Config, root: Path, arguments: list[str], seeds: list[int], parallel: int | None, auto_resume: bool, quiet: bool
 ) -> int:
     """Train every seed in a process of its own and print the result of them all."""
     # A pre-empted job has to find its own group again; a new experiment gets a group of its own.

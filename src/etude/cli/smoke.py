@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from etude.diagnosis.smoke import Outcome
 
 app = App(name="smoke", help="Try everything briefly: every environment, preset and config.")
-Filter = Annotated[str, Parameter(name=["--filter", "-f"])]
+Filter = Annotated[str, Parameter(name=["--filter", "-f"], help="Only names with this text, such as CartPole or :sac.")]
 Limit = Annotated[int, Parameter(help="At most this many; 0 is all.")]
 Jobs = Annotated[int | None, Parameter(help="How many at once. Default: as many as there are cores.")]
 Timeout = Annotated[float, Parameter(help="Give one up after this many seconds.")]
@@ -39,18 +39,14 @@ def envs(
 
     Parameters
     ----------
-    contains
-        Only ids with this text.
     steps
         Random steps in each.
     """
-    _check(limit, steps, jobs, timeout)
     from etude.diagnosis import smoke
 
+    options = _checked(limit, steps, jobs, timeout)
     names = _chosen(smoke.environment_ids(contains), limit, f"no environment's id contains '{contains}'; see `etude envs`")
-    return _report(
-        smoke.try_environments(names, steps=steps, jobs=_jobs(jobs), timeout_s=timeout), len(names), "environments", as_json
-    )
+    return _report(smoke.try_environments(names, **options), len(names), "environments", as_json)
 
 
 @app.command
@@ -69,16 +65,14 @@ def presets(
 
     Parameters
     ----------
-    contains
-        Only presets with this text, such as Pendulum or :sac.
     steps
         Environment steps of each training.
     """
-    _check(limit, steps, jobs, timeout)
     from etude.diagnosis import smoke
 
+    options = _checked(limit, steps, jobs, timeout)
     specs = _chosen(smoke.preset_specs(contains), limit, f"no preset contains '{contains}'; see `etude envs`")
-    return _report(smoke.try_presets(specs, steps=steps, jobs=_jobs(jobs), timeout_s=timeout), len(specs), "presets", as_json)
+    return _report(smoke.try_presets(specs, **options), len(specs), "presets", as_json)
 
 
 @app.command
@@ -87,11 +81,6 @@ def configs(*, contains: Filter = "", limit: Limit = 0, as_json: AsJson = False)
 
     Every key, value and schedule is checked, and wrappers by their ids and options; nothing is trained. Exit code 1 if one
     is wrong.
-
-    Parameters
-    ----------
-    contains
-        Only names with this text, such as CartPole or configs/.
     """
     at_least(0, limit=limit)
     from etude.diagnosis import smoke
@@ -100,10 +89,13 @@ def configs(*, contains: Filter = "", limit: Limit = 0, as_json: AsJson = False)
     return _report(smoke.try_configs(names), len(names), "configs", as_json)
 
 
-def _check(limit: int, steps: int, jobs: int | None, timeout: float) -> None:
+def _checked(limit: int, steps: int, jobs: int | None, timeout: float) -> dict[str, Any]:
+    from etude.compute.processors import available_cpus
+
     at_least(0, limit=limit)
     at_least(1, steps=steps, jobs=jobs)
     above_zero(timeout=timeout)
+    return {"steps": steps, "jobs": jobs or available_cpus(), "timeout_s": timeout}
 
 
 def _chosen(names: Sequence[str], limit: int, nothing: str) -> list[str]:
@@ -112,12 +104,6 @@ def _chosen(names: Sequence[str], limit: int, nothing: str) -> list[str]:
     if not names:
         raise UserError(f"--filter: {nothing}")
     return list(names[:limit] if limit > 0 else names)
-
-
-def _jobs(given: int | None) -> int:
-    from etude.compute.processors import available_cpus
-
-    return given or available_cpus()
 
 
 def _report(outcomes: Iterator[Outcome], total: int, what: str, as_json: bool) -> int:

@@ -19,7 +19,7 @@ from etude.environments.goals import goal_functions
 from etude.environments.snapshots import snapshot
 from etude.environments.snapshots.rewind import EpisodeLog, is_rewindable, renew_world
 from etude.environments.spaces import action_spec, first_value, observation_specs, to_gymnasium
-from etude.environments.step_buffers import StepBuffers
+from etude.environments.step_buffers import BufferPair, StepBuffers
 from etude.environments.vector import RAW_REWARD, Observation, Step, VectorEnvironment
 from etude.errors import EnvironmentFailureError
 
@@ -51,9 +51,7 @@ class GymnasiumVector(VectorEnvironment):
         action_spec(first.action_space)  # refuses what no tensor can act in
         self._specs = observation_specs(first.observation_space)
         self._offset = first_value(first.action_space)
-        # Two sets in turn: what a step returned stays valid while the next one is made.
-        self.buffers = [StepBuffers(num_envs, self._specs) for _ in range(2)]
-        self._turn = 0
+        self.buffers = BufferPair.zeros(num_envs, self._specs)
         self._is_dict = "" not in self._specs
         self._shapes = {name: spec.shape for name, spec in self._specs.items()}
         self._shape = self._shapes.get("")
@@ -66,7 +64,7 @@ class GymnasiumVector(VectorEnvironment):
 
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
         """Begin new episodes, copy i with `seeds[i]`."""
-        buffers = self._next_buffers()
+        buffers = self.buffers.next()
         for index, seed in zip(range(self.num_envs), seeds, strict=True):
             self.copy_at_work = index
             _seed_spaces(self._envs[index], seed)
@@ -80,7 +78,7 @@ class GymnasiumVector(VectorEnvironment):
 
     def step(self, action: Tensor) -> Step:
         """Act in every copy; one that ends begins its next episode in the same step."""
-        buffers = self._next_buffers()
+        buffers = self.buffers.next()
         arrays, logs = buffers.arrays, self._logs
         actions = to_gymnasium(action, self.single_action_space, self._offset)
         try:
@@ -170,10 +168,6 @@ class GymnasiumVector(VectorEnvironment):
             raise self._failure(error, "reset") from error
         if self._logs:
             self._logs[index].observe(observation)
-
-    def _next_buffers(self) -> StepBuffers:
-        self._turn ^= 1
-        return self.buffers[self._turn]
 
     def _write(self, arrays: dict[str, np.ndarray], index: int, observation: Any) -> None:
         if not self._is_dict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from etude.cli.output import emit_json, note, say
+from etude.cli.output import emit_json, note, say, write_file
 from etude.cli.parameters import AsJson, RunNames, RunsFolder
 from etude.cli.runs.chosen import At, Axis, GroupBy, RunFilters, RunGroup, chosen_runs, split_metrics
 from etude.errors import UserError
@@ -76,8 +76,6 @@ def compare(
 
 
 def _write(path: Path, comparison: Comparison, *, every_metric: bool) -> None:
-    from etude.files.atomic import write_bytes_atomic
-
     suffix = path.suffix.lower()
     if suffix == ".html":
         from etude.comparison.page import page
@@ -87,9 +85,4 @@ def _write(path: Path, comparison: Comparison, *, every_metric: bool) -> None:
         from etude.comparison.plot import draw
 
         data = draw(comparison, suffix.removeprefix("."))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes_atomic(path, data)
-    except OSError as error:
-        raise UserError(f"--plot {path}: {error.strerror or error}") from None
-    note(f"wrote {path}")
+    write_file(path, data, "--plot")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from etude.cli.output import emit, note
+from etude.cli.output import emit, note, write_file
 from etude.cli.parameters import RunNames, RunsFolder
 from etude.cli.runs.chosen import At, Axis, GroupBy, RunFilters, RunGroup, chosen_runs, split_metrics
 from etude.errors import UserError
@@ -69,13 +69,6 @@ def export(
         note(f"note: {line}")
     if out is None:
         emit(text)
-        return 0
-    from etude.files.atomic import write_text_atomic
-
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomic(out, text)
-    except OSError as error:
-        raise UserError(f"--out {out}: {error.strerror or error}") from None
-    note(f"wrote {out}")
+    else:
+        write_file(out, text.encode(), "--out")
     return 0

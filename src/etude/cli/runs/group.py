@@ -10,22 +10,14 @@ from etude.cli.output import emit_json, say
 from etude.cli.parameters import AsJson, RunName, RunsFolder
 from etude.cli.places import find_run
 
+Name = Annotated[str | None, Parameter(name="NAME", help="The group. Without it, the group is only printed.")]
 
-def group(
-    run: RunName,
-    name: Annotated[str | None, Parameter(name="NAME")] = None,
-    /,
-    *,
-    remove: bool = False,
-    runs: RunsFolder = None,
-    as_json: AsJson = False,
-) -> int:
+
+def group(run: RunName, name: Name = None, /, *, remove: bool = False, runs: RunsFolder = None, as_json: AsJson = False) -> int:
     """Put a run into a group, also while it trains, and print the group it is in.
 
     Parameters
     ----------
-    name
-        The group. Without it, the group is only printed.
     remove
         Take the run out of its group.
     """

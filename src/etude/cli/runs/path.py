@@ -7,13 +7,7 @@ from etude.cli.parameters import RunName, RunsFolder
 from etude.cli.places import find_run
 
 
-def path(
-    run: RunName,
-    /,
-    *,
-    checkpoint: str | None = None,
-    runs: RunsFolder = None,
-) -> int:
+def path(run: RunName, /, *, checkpoint: str | None = None, runs: RunsFolder = None) -> int:
     """Print the path of a run, or of one of its checkpoints, and nothing else: for scripts.
 
     Parameters

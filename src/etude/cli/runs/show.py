@@ -23,13 +23,7 @@ _UNTOLD = ("time/share/", "system/")
 _SAID_ABOVE = ("environment.id", "environment.spec.", "algorithm.name", "experiment.")
 
 
-def show(
-    run: RunName,
-    /,
-    *,
-    runs: RunsFolder = None,
-    as_json: AsJson = False,
-) -> int:
+def show(run: RunName, /, *, runs: RunsFolder = None, as_json: AsJson = False) -> int:
     """Show one run: how it stands, what it is made of, its checkpoints, evaluations on request and its last metrics."""
     from etude.runs.checkpoint_selection import outline_checkpoints
     from etude.runs.cleanup import size_of

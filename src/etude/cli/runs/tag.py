@@ -10,21 +10,14 @@ from etude.cli.output import emit_json, say
 from etude.cli.parameters import AsJson, RunName, RunsFolder
 from etude.cli.places import find_run
 
+Tag = Annotated[str, Parameter(name="TAG", help="Tags to add.")]
 
-def tag(
-    run: RunName,
-    /,
-    *add: Annotated[str, Parameter(name="TAG")],
-    remove: list[str] | None = None,
-    runs: RunsFolder = None,
-    as_json: AsJson = False,
-) -> int:
+
+def tag(run: RunName, /, *add: Tag, remove: list[str] | None = None, runs: RunsFolder = None, as_json: AsJson = False) -> int:
     """Add tags to a run or remove them, also while it trains, and print those it has. A tagged run is never cleaned up.
 
     Parameters
     ----------
-    add
-        Tags to add.
     remove
         A tag to remove. May be repeated.
     """

@@ -39,7 +39,6 @@ from torch import Tensor
 
 from etude.environments.goals import goal_functions, is_goal_space
 from etude.environments.gymnasium import complete_finals
-from etude.environments.step_buffers import StepBuffers
 from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.environments.workers.process import CLOSE_S, FORK, NEWS, STEP, Raised, SharedMemory, packed, receive
 from etude.errors import EnvironmentFailureError, EtudeError
@@ -84,8 +83,8 @@ class WorkerVector(VectorEnvironment):
                 self.compute_reward, self.compute_terminated = goal_functions(make())
             shared = SharedMemory(memory.fileno(), num_envs, self.single_observation_space, self.single_action_space)
             self._ask([("share", num_envs)] * count)
+        # The workers change sides with us, once each reset and step.
         self._action, self._buffers = shared.action, shared.buffers
-        self._turn = 0
         self._steps = [STEP] * count
 
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
@@ -94,13 +93,13 @@ class WorkerVector(VectorEnvironment):
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} copies")
         requests = [("reset", [int(seeds[copy]) for copy in worker.copies]) for worker in self._crew.workers]
         self._note_kinds(self._ask(requests))
-        return self._next_buffers().observation, {}
+        return self._buffers.next().observation, {}
 
     def step(self, action: Tensor) -> Step:
         """Act in every copy; one that ends begins its next episode in the same step."""
         self._action.copy_(action)
         self._exchange(self._crew.workers, self._steps)
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         return buffers.as_step(complete_finals(buffers), with_raw_reward=self._has_raw_reward)
 
     def render(self) -> Any:
@@ -128,11 +127,6 @@ class WorkerVector(VectorEnvironment):
             busy = [worker for worker in self._crew.workers if place < len(worker.copies)]
             requests = [("load_copy", place, kind, copies[worker.copies[place]]) for worker in busy]
             self._note_kinds(self._ask(requests, busy))
-
-    def _next_buffers(self) -> StepBuffers:
-        """The workers change sides with us, once each reset and step."""
-        self._turn ^= 1
-        return self._buffers[self._turn]
 
     def _note_kinds(self, kinds: Sequence[str]) -> None:
         self.snapshot = "restart" if "restart" in kinds else "rewind" if "rewind" in kinds else "exact"

@@ -25,7 +25,6 @@ class RecordEpisodesConfig(WrapperConfig):
     """Which episodes, and where to."""
 
     id: str = "video"
-    """The registered name of the wrapper."""
     folder: str = "videos"
     """Where the files go, seen from where training was started: episode-000001-1234.mp4, with the number of the process."""
     every: PositiveInt = 1

@@ -27,7 +27,6 @@ class NoiseConfig(PartConfig):
     """Random errors of observations."""
 
     id: str = "noise"
-    """The registered name of the wrapper."""
     std: NonNegativeFloat = 0.01
     """The standard deviation of the error, in the observation's own unit."""
     distribution: Literal["normal", "uniform"] = "normal"
@@ -94,7 +93,6 @@ class ObservationLagConfig(WrapperConfig):
     """Late observations."""
 
     id: str = "observation_lag"
-    """The registered name of the wrapper."""
     steps: PositiveInt = 1
     """How many steps ago what is seen was true."""
 
@@ -103,24 +101,22 @@ class ObservationLag(Transform):
     """Shows what was true some steps ago; at an episode's beginning, its first observation."""
 
     Config = ObservationLagConfig
+    config: ObservationLagConfig
     remembers = ("_queue",)
-
-    def __init__(self, config: ObservationLagConfig) -> None:
-        self._steps = config.steps
-        self._queue: dict[str, Tensor] = {}
-        """(N, steps + 1, ...) by the name of the part, the oldest first"""
+    _queue: dict[str, Tensor]
+    """(N, steps + 1, ...) by the name of the part, the oldest first"""
 
     def prepare(self) -> None:
         """Make room."""
         self._queue = {
-            name: torch.zeros(self.num_envs, self._steps + 1, *spec.shape, dtype=spec.dtype, device=self.device)
+            name: torch.zeros(self.num_envs, self.config.steps + 1, *spec.shape, dtype=spec.dtype, device=self.device)
             for name, spec in observation_specs(self.observation_space).items()
         }
 
     def begin(self, observation: Observation, rows: Tensor) -> Observation:
         """Forget the past."""
         for name, value in _by_name(observation).items():
-            past = value.unsqueeze(1).expand(-1, self._steps + 1, *value.shape[1:])
+            past = value.unsqueeze(1).expand(-1, self.config.steps + 1, *value.shape[1:])
             self._queue = {**self._queue, name: self._queue[name].index_copy(0, rows, past)}
         return observation
 
@@ -141,7 +137,6 @@ class ActionLagConfig(WrapperConfig):
     """Late actions."""
 
     id: str = "action_lag"
-    """The registered name of the wrapper."""
     steps: PositiveInt = 1
     """How many steps ago what is done was chosen."""
 
@@ -150,10 +145,8 @@ class ActionLag(Transform):
     """Does what was chosen some steps ago; at an episode's beginning action 0, or the one nearest to zeros."""
 
     Config = ActionLagConfig
+    config: ActionLagConfig
     remembers = ("_queue",)
-
-    def __init__(self, config: ActionLagConfig) -> None:
-        self._steps = config.steps
 
     def prepare(self) -> None:
         """Make room."""
@@ -165,7 +158,7 @@ class ActionLag(Transform):
                 for bound in (self.action_space.low, self.action_space.high)
             )
             self._first = torch.clamp(self._first, low, high)
-        self._queue = self._first.expand(self.num_envs, self._steps, *spec.shape).clone()
+        self._queue = self._first.expand(self.num_envs, self.config.steps, *spec.shape).clone()
         """(N, steps, ...), the oldest first"""
 
     def begin(self, observation: Observation, rows: Tensor) -> Observation:

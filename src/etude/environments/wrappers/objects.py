@@ -79,7 +79,6 @@ class PongFeaturesConfig(WrapperConfig):
     """Pong in eight numbers."""
 
     id: str = "pong_features"
-    """The registered name of the wrapper."""
 
 
 class PongFeatures(BallFeatures):
@@ -99,7 +98,6 @@ class BreakoutFeaturesConfig(WrapperConfig):
     """Breakout in twelve numbers."""
 
     id: str = "breakout_features"
-    """The registered name of the wrapper."""
 
 
 class BreakoutFeatures(BallFeatures):

@@ -23,7 +23,6 @@ class StackConfig(PartConfig):
     """The last observations."""
 
     id: str = "stack"
-    """The registered name of the wrapper."""
     count: PositiveInt = 4
     """How many observations, the newest last."""
     start: Literal["repeat", "zeros"] = "repeat"
@@ -84,7 +83,6 @@ class HistoryConfig(StackConfig):
     """The last observations in a row."""
 
     id: str = "history"
-    """The registered name of the wrapper."""
 
 
 class History(Stack):

@@ -39,8 +39,13 @@ class Transform:
     """What the learner does; in `prepare`, at first what the task takes."""
     num_envs: int
     device: torch.device
+    config: Any
+    """Its settings, where it has a `Config`."""
     place: int = 0
     """Where it stands among an environment's wrappers, so that two of a kind draw different random numbers."""
+
+    def __init__(self, config: Any = None) -> None:
+        self.config = config
 
     def bind(
         self, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], num_envs: int, device: torch.device
@@ -135,6 +140,7 @@ class PartTransform(Transform):
     """What that tensor must be, in words."""
 
     def __init__(self, key: str | None = None) -> None:
+        super().__init__()
         self._key = key
 
     def suits(self, space: gymnasium.Space[Any]) -> bool:

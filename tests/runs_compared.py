@@ -33,7 +33,7 @@ def resume(run: Run, *words: str, **options: Any) -> session.Outcome:
 
 @contextmanager
 def stopped_after(cycles: int) -> Iterator[None]:
-    """Every training within is interrupted once it has run so many cycles of its own."""
+    """Every training within is interrupted once it has run this many cycles itself."""
     original: Callable[[Orchestrator], bool] = Orchestrator._run_cycle
 
     def counted(self: Orchestrator) -> bool:

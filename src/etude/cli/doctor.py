@@ -34,7 +34,7 @@ def doctor(
     steps
         Random steps to take in the example of each family.
     timeout
-        Give a family up after so many seconds.
+        Give a family up after this many seconds.
     """
     at_least(1, steps=steps)
     above_zero(timeout=timeout)

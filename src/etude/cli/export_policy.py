@@ -45,7 +45,7 @@ def export(
     out
         The folder to write into. Default: exports/ID.
     check_walk
-        For robots: let the exported robot walk forward at 0.5 m/s for so many seconds in plain MuJoCo, from the files alone.
+        For robots: let the exported robot walk forward at 0.5 m/s for this many seconds in plain MuJoCo, from the files alone.
         The exit code is 1 if it falls.
     """
     from etude.errors import UserError
@@ -99,7 +99,7 @@ def _show(path: Path, written: FileLayout) -> None:
     from etude.deploy.check import OBSERVATIONS
 
     size = f"{path.stat().st_size / 1024:,.0f} KiB"
-    difference = "not a number" if written.max_difference is None else f"{written.max_difference:.1e}"
+    difference = "NaN" if written.max_difference is None else f"{written.max_difference:.1e}"
     say(f"  {path.name:<12} {size:>10}   largest difference {difference} on {OBSERVATIONS} observations")
 
 

@@ -26,7 +26,7 @@ class OutputClosedError(Exception):
 
 def say(text: str = "") -> None:
     """Print a result for people to stdout."""
-    with _told_when_closed():
+    with _raising_when_closed():
         print(printable(text), flush=True)
 
 
@@ -44,7 +44,7 @@ def note_in_place(text: str, *, ends: bool = False) -> None:
 
 def emit(text: str) -> None:
     """Write what a program reads to stdout, byte for byte; on a terminal it is made safe as anything else."""
-    with _told_when_closed():
+    with _raising_when_closed():
         if sys.stdout.isatty():
             sys.stdout.write(printable(text))
         elif _can_encode(sys.stdout, text):
@@ -110,7 +110,7 @@ def _can_encode(stream: TextIO, text: str) -> bool:
 
 
 @contextlib.contextmanager
-def _told_when_closed() -> Iterator[None]:
+def _raising_when_closed() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:

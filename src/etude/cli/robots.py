@@ -138,13 +138,13 @@ def _plain(description: RobotDescription) -> dict[str, Any]:
     """Return a description as its YAML would say it, with the file's whole path."""
     from dataclasses import asdict
 
-    told: dict[str, Any] = asdict(description) | {"file": str(description.path.absolute())}
-    del told["folder"]
-    told["actuators"] = {
+    known: dict[str, Any] = asdict(description) | {"file": str(description.path.absolute())}
+    del known["folder"]
+    known["actuators"] = {
         group: {key: value for key, value in settings.items() if value is not None}
-        for group, settings in told["actuators"].items()
+        for group, settings in known["actuators"].items()
     }
-    return {key: _lists(value) for key, value in told.items() if value not in ((), {}, "")}
+    return {key: _lists(value) for key, value in known.items() if value not in ((), {}, "")}
 
 
 def _lists(value: Any) -> Any:

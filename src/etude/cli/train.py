@@ -105,7 +105,7 @@ def train(
     debug
         Fail fast: one process, eager, every output and gradient checked for NaN; the run goes to ./debug.
     profile
-        Profile so many cycles; logs/trace.json and logs/profile.txt in the run hold the result.
+        Profile this many cycles; logs/trace.json and logs/profile.txt in the run hold the result.
     compile
         Compile updates, or not, whatever the length of the run (experiment.compile).
     print_config

@@ -37,9 +37,9 @@ def verify(
     Parameters
     ----------
     steps
-        Verify only the first so many environment steps.
+        Verify only the first N environment steps.
     resume_at
-        Also run it with a stop and a resume at a cycle boundary: random, or after so many environment steps.
+        Also run it with a stop and a resume at a cycle boundary: random, or after N environment steps.
     seed
         Another random place for --resume-at random.
     eager_vs_compiled

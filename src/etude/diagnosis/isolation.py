@@ -42,7 +42,7 @@ class Result:
     detail: str = ""
     """What was said, in one line."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What the call told."""
+    """What the call reported."""
     seconds: float = 0.0
     output: str = ""
     """All it printed, a traceback included."""

@@ -38,7 +38,7 @@ class GymnasiumVector(VectorEnvironment):
         """Called with a copy whose episode has ended, before the next one begins: the last chance to look at it."""
         self._envs: list[gymnasium.Env[Any, Any]] = []
         for self.copy_at_work in range(num_envs):
-            with self._failures_told("making it"):
+            with self._failures_reported("making it"):
                 self._envs.append(_with_own_spaces(make()))
         self.copy_at_work, first = None, self._envs[0]
         self.single_observation_space = first.observation_space
@@ -112,14 +112,14 @@ class GymnasiumVector(VectorEnvironment):
 
     def render(self) -> Any:
         """Return a picture of the first copy."""
-        with self._failures_told("render"):
+        with self._failures_reported("render"):
             return self._envs[0].render()
 
     def close(self) -> None:
         """Close every copy, also where one fails to."""
         with ExitStack() as stack:
             for index, env in enumerate(self._envs):
-                stack.enter_context(self._failures_told("close", index))
+                stack.enter_context(self._failures_reported("close", index))
                 stack.callback(env.close)
 
     def state_dict(self) -> dict[str, Any]:
@@ -140,9 +140,9 @@ class GymnasiumVector(VectorEnvironment):
     def load_copy(self, index: int, kind: str, saved: Any) -> None:
         """Continue one copy; `kind` is the key of `state_dict` that `saved` comes from."""
         self.copy_at_work = index
-        if kind in ("rewind", "replay"):  # the latter in checkpoints of before
+        if kind in ("rewind", "replay"):  # the latter in older checkpoints
             self._logs = self._logs or [EpisodeLog(env) for env in self._envs]
-            with self._failures_told("rewinding its episode"):
+            with self._failures_reported("rewinding its episode"):
                 self._logs[index].load_state_dict(saved)
             self.snapshot = "rewind"
         else:
@@ -182,7 +182,7 @@ class GymnasiumVector(VectorEnvironment):
             array[index] = part
 
     @contextmanager
-    def _failures_told(self, doing: str, index: int | None = None) -> Iterator[None]:
+    def _failures_reported(self, doing: str, index: int | None = None) -> Iterator[None]:
         try:
             yield
         except NOT_THEIRS:

@@ -116,7 +116,7 @@ def supersede(path: Path, saved: Mapping[str, object], superseded: Path) -> int:
     data = _read_if_there(path)
     offset, digest = saved.get("metrics_offset"), saved.get("metrics_sha256")
     if type(offset) is not int or offset < 0:
-        raise EtudeError(f"{path}: the checkpoint's position {str(offset)[:40]} is none; the checkpoint is damaged")
+        raise EtudeError(f"{path}: the checkpoint's position {str(offset)[:40]} is not one of bytes; the checkpoint is damaged")
     if offset > len(data):
         data = _put_back(path, data, offset, digest, superseded)
     if offset > len(data):

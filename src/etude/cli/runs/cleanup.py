@@ -101,8 +101,8 @@ def _print_plan(plan: list[Verdict], doomed: list[Verdict], failures: dict[str, 
     width = max((len(verdict.run.id) for verdict in gone), default=0)
     for verdict in gone:
         run = verdict.run
-        told = f"{run.status:<11} {number(run.best):>8}  {age(age_seconds(run)):>4}"
-        say(f"{run.id:<{width}}  {told}  {size(verdict.size):>9}")
+        facts = f"{run.status:<11} {number(run.best):>8}  {age(age_seconds(run)):>4}"
+        say(f"{run.id:<{width}}  {facts}  {size(verdict.size):>9}")
     removed = f"{size(sum(verdict.size for verdict in gone))} in {len(gone)} {'run' if len(gone) == 1 else 'runs'}"
     kept = Counter(verdict.kept_because for verdict in plan if verdict.kept_because)
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(kept.items())) or "none"

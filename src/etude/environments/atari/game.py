@@ -45,7 +45,7 @@ class AtariGame(gymnasium.Env[Any, Any]):
         self._fires = settings.fire_reset and _FIRE in self._actions
         self.action_space = spaces.Discrete(len(self._actions))
         self._stickiness = float(np.float32(settings.repeat_action_probability))  # ALE keeps it in single precision
-        self._held = _NOOP  # what the last frame did, which may not be what it was told
+        self._held = _NOOP  # what the last frame did, which may not be what was asked for
         self._frames = 0
         self._lives = 0
         self._goes_on = False  # a life was lost, and with it an episode, but not the game

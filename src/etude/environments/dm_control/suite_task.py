@@ -38,7 +38,7 @@ class SuiteTask:
         specs = self._environment.observation_spec()
         self.shapes: dict[str, tuple[int, ...]] = {name: tuple(spec.shape) for name, spec in specs.items()}
         self._fields = mujoco_state.fields_outside_arena(self._model, type(self._data))
-        self._baseline = _arrays(self._model)  # what a task writes into its model is told by comparing with this
+        self._baseline = _arrays(self._model)  # what a task writes into its model is found by comparing with this
 
     @property
     def action_space(self) -> spaces.Box:

@@ -134,7 +134,7 @@ class _Service:
         self._action: Any = None
 
     def run(self) -> None:
-        """Answer requests until the vector closes its end; what goes wrong is told before it ends this process."""
+        """Answer requests until the vector closes its end; what goes wrong is reported before it ends this process."""
         try:
             while True:
                 try:

@@ -24,7 +24,7 @@ def doctor(
 ) -> int:
     """Say what works here: the machine, and for each family of environments whether it is installed, steps and can be drawn.
 
-    Everything is tried in a process of its own, so that a crash is a line of the report. Exit code 1 if a family that is
+    Everything is tried in its own process, so that a crash is a line of the report. Exit code 1 if a family that is
     installed does not work; one that trains but can't be drawn counts as working.
 
     Parameters

@@ -1,4 +1,4 @@
-"""`etude experiments`: whole experiments under a name of their own."""
+"""`etude experiments`: whole experiments by name."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def drawing(**options: Any) -> Console:
 
 
 def styled(*parts: str | tuple[str, str], style: str = "") -> Text:
-    """Return text for `drawing`, each part plain or with a style of its own."""
+    """Return text for `drawing`, each part plain or with its own style."""
     from rich.text import Text
 
     safe = [printable(part) if isinstance(part, str) else (printable(part[0]), part[1]) for part in parts]

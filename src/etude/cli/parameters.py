@@ -1,4 +1,4 @@
-"""Parameters that several verbs share, each with its help; a verb's docstring explains only those of its own."""
+"""Parameters that several verbs share, each with its help; a verb's docstring explains only its own."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def envs(
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> int:
-    """Take random steps in every environment that is known here, each in a process of its own.
+    """Take random steps in every environment that is known here, each in its own process.
 
     Exit code 1 if one fails. One whose package is missing is skipped, with the line that installs it.
 
@@ -59,7 +59,7 @@ def presets(
     timeout: Timeout = 180.0,
     as_json: AsJson = False,
 ) -> int:
-    """Train every preset for a few steps and at least one update, each in a process of its own; no run is kept.
+    """Train every preset for a few steps and at least one update, each in its own process; no run is kept.
 
     Exit code 1 if one fails. One whose package is missing is skipped, with the line that installs it.
 

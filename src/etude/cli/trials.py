@@ -47,7 +47,7 @@ def trials(
     checkpoint
         best, last, a sequence number or environment steps.
     robots
-        How many robots do each trial, from starts of their own.
+        How many robots do each trial, from their own starts.
     seconds
         How long each trial lasts. The first two seconds don't count for the means.
     only

@@ -194,7 +194,7 @@ networks = Registry(
     {
         "mlp": ("etude.components.networks.mlp:MLP", "Fully connected layers"),
         "cnn": ("etude.components.networks.cnn:CNN", "Convolutions over images, then fully connected layers"),
-        "head": ("etude.components.networks.head:Head", "Outputs of its own on another network's features"),
+        "head": ("etude.components.networks.head:Head", "Its own outputs on another network's features"),
         "gru": ("etude.components.networks.recurrent:GRU", "Memory by gated recurrent units"),
         "lstm": ("etude.components.networks.recurrent:LSTM", "Long short-term memory"),
         "transformer": (

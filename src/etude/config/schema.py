@@ -160,7 +160,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """How the policy is measured while it trains, on environments of its own."""
+    """How the policy is measured while it trains, on separate environments."""
 
     every_steps: NonNegativeInt | None = None
     """Environment steps between evaluations; 0 turns them off. Default: a tenth of the budget, or more in a short run:

@@ -1,4 +1,4 @@
-"""Calls that may crash, hang or print: each in a process of its own, forked from one that has the imports behind it.
+"""Calls that may crash, hang or print: each in its own process, forked from one that has the imports behind it.
 
 What a call finds out on its way it tells at once, so that a crash loses only what would have come after.
 """

@@ -1,4 +1,4 @@
-"""`etude runs checkout`: a run's exact code, in a folder of its own."""
+"""`etude runs checkout`: a run's exact code, in its own folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def checkout(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> int:
-    """Restore the exact code of a run into a git worktree of its own; your own files, index and branch stay as they are.
+    """Restore the exact code of a run into its own git worktree; your own files, index and branch stay as they are.
 
     Commit, uncommitted changes and untracked files come back as they were when the run was started. The path is printed.
 

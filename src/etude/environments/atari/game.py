@@ -1,4 +1,4 @@
-"""One Atari game on an emulator of its own, whose state can be captured at any time.
+"""One Atari game on its own emulator, whose state can be captured at any time.
 
 Seeds, idle frames, sticky actions, pooling, resizing and stacking are those of ALE's vector class to the last bit, odd corners
 included: when a game ends in the middle of a step, the frames of the step before are shown once more. Four games draw random

@@ -23,7 +23,7 @@ COMPARED = 30
 
 
 class Moment(NamedTuple):
-    """A vector step on the host, in memory of its own."""
+    """A vector step on the host, in its own memory."""
 
     observation: dict[str, np.ndarray]
     reward: np.ndarray

@@ -156,7 +156,7 @@ def _compile(name: str) -> Any:
     handler = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)  # about the suite's own files, which no one here can change
     try:
-        # What is drawn while building (lqr's springs) is the same in every copy; episodes have seeds of their own.
+        # What is drawn while building (lqr's springs) is the same in every copy; episodes have their own seeds.
         return suite.load(domain, task, task_kwargs={"random": 0, "time_limit": float("inf")})
     finally:
         mujoco.set_mju_user_warning(handler)

@@ -45,7 +45,7 @@ class Family:
     backend: Literal["auto", "envpool"] = "auto"
     """The environment.backend that its example is made with."""
     one_per_process: bool = False
-    """Whether a process can hold a single copy: each then gets a worker of its own."""
+    """Whether a process can hold a single copy: each then gets its own worker."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "example", self.example or self.form)

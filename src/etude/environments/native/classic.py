@@ -1,6 +1,6 @@
 """Classic control for many copies at once, in NumPy: the same tasks as Gymnasium's, transition by transition.
 
-Each copy draws its initial states from a generator of its own, seeded as Gymnasium seeds it, so a trajectory is the same
+Each copy draws its initial states from its own generator, seeded as Gymnasium seeds it, so a trajectory is the same
 as that of Gymnasium's class with the same seed and actions.
 """
 

@@ -60,7 +60,7 @@ class MujocoSimulation:
         return array
 
     def model_field(self, name: str) -> np.ndarray:
-        """Give an MjModel field (`opt.…` for an option) a value of its own in every simulation; returns them, (N, ...)."""
+        """Give an MjModel field (`opt.…` for an option) its own value in every simulation; returns them, (N, ...)."""
         array = self._batch.expand(name)
         self._model_fields[name] = array
         return array

@@ -10,7 +10,7 @@ see. Everything else (resets, states, pictures) is rare and travels as pickled o
 The nursery is a fork server like that of multiprocessing, without its traps. It is a new interpreter: no thread, lock or CUDA
 context of this process is forked. It never runs the user's script again: no script needs an `if __name__` around its code.
 It learns of the end of this process by its socket, whatever the reason, and then ends all workers, hung ones too. It goes
-with the last vector. It has a session of its own: a Ctrl-C in the terminal reaches this process alone, which can save.
+with the last vector. It has its own session: a Ctrl-C in the terminal reaches this process alone, which can save.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class WorkerVector(VectorEnvironment):
             self.single_observation_space, self.single_action_space, self.return_threshold, self.action_repeat = facts[:4]
             self._has_raw_reward: bool = facts[4]
             if is_goal_space(self.single_observation_space):
-                # A copy of its own: whole batches are judged here, where they are learnt from.
+                # Its own copy: whole batches are judged here, where they are learnt from.
                 self.compute_reward, self.compute_terminated = goal_functions(make())
             shared = SharedMemory(memory.fileno(), num_envs, self.single_observation_space, self.single_action_space)
             self._ask([("share", num_envs)] * count)

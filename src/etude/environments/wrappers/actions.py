@@ -161,9 +161,9 @@ class ActionMask(Transform):
         named = {"observation": leaves[""]} if "" in leaves else leaves
         self.observation_space = spaces.Dict({**named, ACTION_MASK: spaces.MultiBinary(int(space.n))})
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """Add the mask."""
-        return self._with_mask(observation, len(rows))
+        return self._with_mask(observation, len(copies))
 
     def observe(self, observation: Observation) -> Observation:
         """Add the mask."""

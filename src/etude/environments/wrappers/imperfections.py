@@ -68,21 +68,21 @@ class Noise(PartTransform):
         self._generators = [np.random.default_rng(derive_seed(seed, "wrapper", self.place)) for seed in seeds]
         self._next[:] = self._drawn.shape[1]
 
-    def begin_part(self, value: Tensor, rows: Tensor) -> Tensor:
+    def begin_part(self, value: Tensor, copies: Tensor) -> Tensor:
         """Err in these copies."""
-        return self._err(value, self._all if len(rows) == self.num_envs else rows.cpu().numpy())
+        return self._err(value, self._all if len(copies) == self.num_envs else copies.cpu().numpy())
 
     def observe_part(self, value: Tensor) -> Tensor:
         """Err in all copies."""
         return self._err(value, self._all)
 
-    def _err(self, value: Tensor, rows: np.ndarray) -> Tensor:
-        for row in rows[self._next[rows] == self._drawn.shape[1]]:
-            draw = self._generators[row].standard_normal if self._is_normal else self._generators[row].random
-            draw(out=self._drawn[row], dtype=np.float32)
-            self._next[row] = 0
-        error = torch.from_numpy(self._drawn[rows, self._next[rows]]).to(value.device)
-        self._next[rows] += 1
+    def _err(self, value: Tensor, copies: np.ndarray) -> Tensor:
+        for copy in copies[self._next[copies] == self._drawn.shape[1]]:
+            draw = self._generators[copy].standard_normal if self._is_normal else self._generators[copy].random
+            draw(out=self._drawn[copy], dtype=np.float32)
+            self._next[copy] = 0
+        error = torch.from_numpy(self._drawn[copies, self._next[copies]]).to(value.device)
+        self._next[copies] += 1
         if not self._is_normal:
             error = (error - 0.5) * 12**0.5  # of standard deviation 1
         return torch.clamp(value + error * self._std, self._low, self._high)
@@ -113,11 +113,11 @@ class ObservationLag(Transform):
             for name, spec in observation_specs(self.observation_space).items()
         }
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """Forget the past."""
         for name, value in _by_name(observation).items():
             past = value.unsqueeze(1).expand(-1, self.config.steps + 1, *value.shape[1:])
-            self._queue = {**self._queue, name: self._queue[name].index_copy(0, rows, past)}
+            self._queue = {**self._queue, name: self._queue[name].index_copy(0, copies, past)}
         return observation
 
     def observe(self, observation: Observation) -> Observation:
@@ -161,9 +161,9 @@ class ActionLag(Transform):
         self._queue = self._first.expand(self.num_envs, self.config.steps, *spec.shape).clone()
         """(N, steps, ...), the oldest first"""
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """Forget the past."""
-        self._queue = self._queue.index_copy(0, rows, self._first.expand(len(rows), *self._queue.shape[1:]))
+        self._queue = self._queue.index_copy(0, copies, self._first.expand(len(copies), *self._queue.shape[1:]))
         return observation
 
     def action(self, action: Tensor) -> Tensor:

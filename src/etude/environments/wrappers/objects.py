@@ -53,10 +53,10 @@ class BallFeatures(PartTransform):
         self._last_ball = torch.zeros(self.num_envs, 2, device=self.device)
         return spaces.Box(-np.inf, np.inf, (self.features,), np.float32)
 
-    def begin_part(self, value: Tensor, rows: Tensor) -> Tensor:
+    def begin_part(self, value: Tensor, copies: Tensor) -> Tensor:
         """A ball has no past yet."""
         ball = value[:, self.ball : self.ball + 2]
-        self._last_ball = self._last_ball.index_copy(0, rows, ball)
+        self._last_ball = self._last_ball.index_copy(0, copies, ball)
         return self._features(value, torch.zeros_like(ball))
 
     def observe_part(self, value: Tensor) -> Tensor:

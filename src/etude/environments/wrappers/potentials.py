@@ -2,7 +2,7 @@
 
 A potential Φ says how promising a state is, and each step earns γ Φ(s') − Φ(s) more. Over an episode that adds up, discounted,
 to −Φ of its first state, whatever was done in between, if Φ of where a task ended counts as 0. An episode that was merely cut
-has a last state with a value of its own, and its Φ counts.
+has a last state with its own value, and its Φ counts.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Shaping(Transform):
             raise UserError(f"needs the observations of {self.task}, {self.entries} numbers; put it before what changes them")
         self._potential = torch.zeros(self.num_envs, device=self.device)
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """Note where an episode begins."""
-        self._potential = self._potential.index_copy(0, rows, self._of(observation))
+        self._potential = self._potential.index_copy(0, copies, self._of(observation))
         return observation
 
     def reward(self, reward: Tensor, observation: Observation, terminated: Tensor) -> Tensor:

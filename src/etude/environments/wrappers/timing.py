@@ -77,10 +77,10 @@ class TimeFeature(Transform):
         low, high = np.append(space.low, 0), np.append(space.high, 1)
         self.observation_space = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """All of it is left."""
-        self._elapsed = self._elapsed.index_fill(0, rows, 0)
-        return self._with_time(observation, self._elapsed[rows])
+        self._elapsed = self._elapsed.index_fill(0, copies, 0)
+        return self._with_time(observation, self._elapsed[copies])
 
     def observe(self, observation: Observation) -> Observation:
         """One step less is left."""

@@ -66,8 +66,8 @@ class Transform:
     def seed(self, seeds: Sequence[int]) -> None:
         """Begin random streams anew, that of copy i from `seeds[i]`."""
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
-        """Take the first observations (K, ...) of new episodes in the copies `rows` (K,) and return what is seen of them."""
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
+        """Take the first observations (K, ...) of new episodes in these copies (K,) and return what is seen of them."""
         return observation
 
     def action(self, action: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ class PartTransform(Transform):
         """Return the space of the part afterwards."""
         return space
 
-    def begin_part(self, value: Tensor, rows: Tensor) -> Tensor:
+    def begin_part(self, value: Tensor, copies: Tensor) -> Tensor:
         """`begin`, of the part alone."""
         return self.observe_part(value)
 
@@ -180,11 +180,11 @@ class PartTransform(Transform):
         self._key = key
         self.observation_space = spaces.Dict({**leaves, key: self.prepare_part(leaves[key])})
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """Change the part."""
         if isinstance(observation, dict):
-            return {**observation, self._name: self.begin_part(observation[self._name], rows)}
-        return self.begin_part(observation, rows)
+            return {**observation, self._name: self.begin_part(observation[self._name], copies)}
+        return self.begin_part(observation, copies)
 
     def observe(self, observation: Observation) -> Observation:
         """Change the part."""

@@ -62,7 +62,7 @@ class CpuSimulation(Simulation):
         self._copy(self.qvel, self.batch.qvel)
 
     def model_field(self, name: str) -> Tensor:
-        """Return a model field with a value of its own for each robot, (N, ...): the simulator's memory."""
+        """Return a model field with its own value for each robot, (N, ...): the simulator's memory."""
         return torch.from_numpy(self.batch.model_field(name))
 
     def update_constants(self) -> None:

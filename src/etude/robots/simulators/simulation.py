@@ -46,7 +46,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def model_field(self, name: str) -> Tensor:
-        """Return a model field with a value of its own for each robot, (N, ...): the simulator's memory, to be written to."""
+        """Return a model field with its own value for each robot, (N, ...): the simulator's memory, to be written to."""
 
     @abstractmethod
     def update_constants(self) -> None:

@@ -149,7 +149,7 @@ class WarpSimulation(Simulation):
     # ---- model fields --------------------------------------------------------------------------------------------------------
 
     def model_field(self, name: str) -> Tensor:
-        """Return a model field with a value of its own for each robot, (N, ...): the simulator's memory."""
+        """Return a model field with its own value for each robot, (N, ...): the simulator's memory."""
         if name not in self._own_fields:
             if self._graphs:
                 raise RuntimeError(f"model field {name} was asked for after steps were captured")

@@ -95,7 +95,7 @@ class SteppingTask:
     min_seconds: float = 2.0
     """Blocks are repeated until this much time is measured: sides differ by two orders of magnitude."""
     frame_skip: int = 1
-    """Physics steps per environment step; only the bare simulator has to be told."""
+    """Physics steps per environment step; only the bare simulator needs it."""
     distinct_actions: int = 256
     """Vector actions drawn; used in turn."""
     seed: int = 1
@@ -123,44 +123,20 @@ PPO_CARTPOLE = PPOTask(
 )
 # Stable-Baselines3's defaults.
 PPO_HALFCHEETAH = PPOTask(
-    env_id="HalfCheetah-v5",
-    rollout_steps=2048,
-    batch_size=64,
-    epochs=10,
-    gamma=0.99,
-    gae_lambda=0.95,
-    learning_rate=3e-4,
-    warmup_rollouts=1,
-    measured_rollouts=2,
-)
+    env_id="HalfCheetah-v5", rollout_steps=2048, batch_size=64, epochs=10, gamma=0.99, gae_lambda=0.95, learning_rate=3e-4,
+    warmup_rollouts=1, measured_rollouts=2,
+)  # fmt: skip
 # The zoo's tuned CartPole settings, with a constant share of random actions.
 DQN_CARTPOLE = ReplayTask(
-    env_id="CartPole-v1",
-    algorithm="dqn",
-    batch_size=64,
-    learning_rate=2.3e-3,
-    learning_starts=1000,
-    train_every=256,
-    gradient_steps=128,
-    tau=1.0,
-    target_every=128,
-    epsilon=0.04,
-    capacity=100_000,
-    log_every=2048,
-    warmup_steps=8192,
-    measured_steps=24_576,
-)
+    env_id="CartPole-v1", algorithm="dqn", batch_size=64, learning_rate=2.3e-3, learning_starts=1000, train_every=256,
+    gradient_steps=128, tau=1.0, target_every=128, epsilon=0.04, capacity=100_000,
+    log_every=2048, warmup_steps=8192, measured_steps=24_576,
+)  # fmt: skip
 # The defaults that everyone shares: one update of batch 256 a step.
 SAC_HALFCHEETAH = ReplayTask(
-    env_id="HalfCheetah-v5",
-    algorithm="sac",
-    batch_size=256,
-    learning_rate=3e-4,
-    learning_starts=1000,
-    log_every=200,
-    warmup_steps=1600,
-    measured_steps=2000,
-)
+    env_id="HalfCheetah-v5", algorithm="sac", batch_size=256, learning_rate=3e-4, learning_starts=1000,
+    log_every=200, warmup_steps=1600, measured_steps=2000,
+)  # fmt: skip
 TD3_HALFCHEETAH = replace(SAC_HALFCHEETAH, algorithm="td3")
 COLLECT_CARTPOLE = replace(PPO_CARTPOLE, learns=False, warmup_rollouts=20, measured_rollouts=200)
 COLLECT_HALFCHEETAH = replace(PPO_HALFCHEETAH, learns=False, rollout_steps=256, warmup_rollouts=2, measured_rollouts=10)

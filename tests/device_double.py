@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 DEVICE = torch.device("privateuseone:0")
 _FACTORIES = {torch.zeros, torch.ones, torch.empty, torch.full, torch.tensor, torch.as_tensor, torch.arange, torch.rand,
@@ -46,7 +47,7 @@ class _Device(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        tensors = list(_tensors((args, kwargs)))
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         on_device = [t for t in tensors if isinstance(t, DeviceTensor)]
         if func in _FACTORIES:
             wanted = kwargs.get("device")
@@ -87,17 +88,6 @@ class _Device(TorchFunctionMode):
             self.transfers += "/torch/" not in sys._getframe(2).f_code.co_filename
             source = source.as_subclass(DeviceTensor if torch.device(target) == DEVICE else torch.Tensor).clone()
         return source if dtype is None else source.to(dtype)
-
-
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, dict):
-        for value in tree.values():
-            yield from _tensors(value)
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from _tensors(value)
 
 
 def _plain(tree: Any) -> Any:

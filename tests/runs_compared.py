@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ def resume(run: Run, *words: str, **options: Any) -> session.Outcome:
 
 @contextmanager
 def stopped_after(cycles: int) -> Iterator[None]:
-    """Every training within is interrupted once it has run so many cycles of its own."""
+    """Every training within is interrupted once it has run this many cycles itself."""
     original: Callable[[Orchestrator], bool] = Orchestrator._run_cycle
 
     def counted(self: Orchestrator) -> bool:
@@ -47,6 +48,32 @@ def stopped_after(cycles: int) -> Iterator[None]:
         yield
     finally:
         Orchestrator._run_cycle = original
+
+
+def assert_resumes(spec: str, folder: Path, *words: str, after: int) -> None:
+    """A run that is stopped after some cycles and resumed is the run that was not stopped."""
+    whole = train(spec, folder / "whole", *words)
+    with stopped_after(after):
+        stopped = train(spec, folder / "stopped", *words)
+    resume(stopped)
+    assert_same_run(stopped, whole)
+
+
+def assert_resumes_again_and_again(spec: str, folder: Path, *words: str, most: int) -> Run:
+    """The same with a stop after every few cycles, up to `most`; returns the run."""
+    whole = train(spec, folder / "whole", *words)
+    generator = random.Random(spec)
+    with stopped_after(generator.randint(1, most)):
+        run = train(spec, folder / "cut", *words)
+    stops = 1
+    while run.status == "interrupted":
+        with stopped_after(generator.randint(1, most)):
+            resume(run)
+        stops += 1
+    assert stops > 2
+    assert run.status == "finished"
+    assert_same_run(whole, run)
+    return run
 
 
 def forge_settings(run: Run, text: str) -> None:

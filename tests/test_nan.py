@@ -92,7 +92,7 @@ def test_a_run_that_breaks_every_time_stops_after_three_rollbacks(poison: Any, t
 
 
 class StopsAt(Callback):
-    """Stops a run after so many cycles, at which nothing else is due."""
+    """Stops a run after some cycles, at which nothing else is due."""
 
     def __init__(self, cycle: int) -> None:
         self._left, self.told = cycle, []

@@ -11,6 +11,7 @@ from etude.config.compose import compose
 from etude.config.environment_presets import environment_presets, family_presets, variants
 from etude.config.registry import algorithms
 from etude.workflows.off_policy import OffPolicy
+from tests.config.test_family_presets import UNTUNED as WITHOUT_PRESETS
 from tests.runs_compared import train
 
 SPECS = [f"{name}:{variant}" for name, preset in environment_presets().items() for variant in variants(preset)]
@@ -19,15 +20,7 @@ BASELINES = [
     pytest.param(f"{name}:random", marks=() if name in EVERY_KIND else pytest.mark.slow) for name in environment_presets()
 ]
 # A family's settings train in its environments: the first block of each, and the others where minutes are allowed.
-UNTUNED = {
-    "atari": "ALE/SpaceInvaders-v5",
-    "box2d": "LunarLanderContinuous-v3",
-    "classic": "CartPole-v0",
-    "dmc": "dmc/cheetah-run",
-    "minigrid": "MiniGrid-Unlock-v0",
-    "mujoco": "Reacher-v5",
-    "toy": "FrozenLake8x8-v1",
-}
+UNTUNED = {family: name for family, name in WITHOUT_PRESETS.items() if family not in ("retro", "vizdoom")}
 OF_ANOTHER_KIND = {"box2d:dqn": "LunarLander-v3", "classic:sac": "Pendulum-v1", "classic:tqc": "Pendulum-v1"}
 OF_ANOTHER_KIND |= {"classic:td3": "Pendulum-v1", "classic:sql": "Pendulum-v1"}
 FAMILY_SPECS = [

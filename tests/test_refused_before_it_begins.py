@@ -51,61 +51,55 @@ def _refusal(spec: str, *words: str, root: Path) -> str:
     return line
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        (
-            f"training.callbacks=[{HERE}.Threshold]",
-            "training.callbacks[0] (tests.test_refused_before_it_begins.Threshold): does",
-        ),
-        (f"training.callbacks=[{{type:{HERE}.Threshold,bound:high}}]", "could not convert string to float: 'high'"),
-        ("training.callbacks=[pathlib.Path]", "training.callbacks[0] (pathlib.Path): is no callback"),
-        ("training.callbacks=[q_contours]", "q_contours draws continuous actions of two dimensions"),
-        ("algorithm.optimizer={type:adam,betas:0.9}", "algorithm.optimizer: adam with {'betas': 0.9} can't be used"),
-        ("algorithm.optimizer={type:sgd,momentum:-1}", "Invalid momentum value"),
-        ("algorithm.optimizer={type:adam,fused:true,foreach:true}", "algorithm.optimizer: adam with"),
-        ("algorithm.optimizer={type:adam,maximize:true}", "algorithm.optimizer.maximize=true: every algorithm's losses are to"),
-        ("algorithm.optimizer=torch.optim.LBFGS", "algorithm.optimizer: torch.optim.LBFGS with no options can't be used"),
-        ("algorithm.optimizer=torch.optim.SparseAdam", "can't be used: RuntimeError: SparseAdam does not support dense"),
-        ("algorithm.optimizer=math.sin", "is no optimiser"),
-        (f"network.actor.type={HERE}.WrongSize", "gives (2, 1) for two observations, where (2, 2) is needed"),
-        ("network.actor.type=torch.nn.Flatten", "network.actor: torch.nn.Flatten"),
-        ("network.actor.type=torch.nn.Identity", "network.actor: torch.nn.Identity has no weights that could be learnt"),
-        (
-            "network.actor.hidden_dims=[1099511627776]",
-            "network.actor.type=mlp: this machine has no memory left for a network of this size; make its layers",
-        ),
-        ("buffers.rollout.type=replay", "buffers.rollout.type=replay: ppo can't learn from it; use rollout"),
-        ("buffers.rollout.steps=7", "buffers.rollout.steps=7: ppo learns from algorithm.rollout_steps=8 at a time"),
-        ("buffers.rollout.type=collections.deque", "is no buffer"),
-        ("buffers.rollout.type=etude.buffers.base.Buffer", "'etude.buffers.base.Buffer' can't be used itself"),
-        ("environment.num_envs=1099511627776", "environment.num_envs=1099511627776: must be at least 1 and at most 1,000,000"),
-        ("algorithm.rollout_steps=1000000000000", "lower algorithm.rollout_steps or environment.num_envs"),
-    ],
-)
-def test_ppo_is_refused(word: str, said: str, tmp_path: Path) -> None:
-    assert said in _refusal("CartPole-v1:ppo", word, root=tmp_path)
+PPO = [
+    (
+        f"training.callbacks=[{HERE}.Threshold]",
+        "training.callbacks[0] (tests.test_refused_before_it_begins.Threshold): does",
+    ),
+    (f"training.callbacks=[{{type:{HERE}.Threshold,bound:high}}]", "could not convert string to float: 'high'"),
+    ("training.callbacks=[pathlib.Path]", "training.callbacks[0] (pathlib.Path): is no callback"),
+    ("training.callbacks=[q_contours]", "q_contours draws continuous actions of two dimensions"),
+    ("algorithm.optimizer={type:adam,betas:0.9}", "algorithm.optimizer: adam with {'betas': 0.9} can't be used"),
+    ("algorithm.optimizer={type:sgd,momentum:-1}", "Invalid momentum value"),
+    ("algorithm.optimizer={type:adam,fused:true,foreach:true}", "algorithm.optimizer: adam with"),
+    ("algorithm.optimizer={type:adam,maximize:true}", "algorithm.optimizer.maximize=true: every algorithm's losses are to"),
+    ("algorithm.optimizer=torch.optim.LBFGS", "algorithm.optimizer: torch.optim.LBFGS with no options can't be used"),
+    ("algorithm.optimizer=torch.optim.SparseAdam", "can't be used: RuntimeError: SparseAdam does not support dense"),
+    ("algorithm.optimizer=math.sin", "is no optimiser"),
+    (f"network.actor.type={HERE}.WrongSize", "gives (2, 1) for two observations, where (2, 2) is needed"),
+    ("network.actor.type=torch.nn.Flatten", "network.actor: torch.nn.Flatten"),
+    ("network.actor.type=torch.nn.Identity", "network.actor: torch.nn.Identity has no weights that could be learnt"),
+    (
+        "network.actor.hidden_dims=[1099511627776]",
+        "network.actor.type=mlp: this machine has no memory left for a network of this size; make its layers",
+    ),
+    ("buffers.rollout.type=replay", "buffers.rollout.type=replay: ppo can't learn from it; use rollout"),
+    ("buffers.rollout.steps=7", "buffers.rollout.steps=7: ppo learns from algorithm.rollout_steps=8 at a time"),
+    ("buffers.rollout.type=collections.deque", "is no buffer"),
+    ("buffers.rollout.type=etude.buffers.base.Buffer", "'etude.buffers.base.Buffer' can't be used itself"),
+    ("environment.num_envs=1099511627776", "environment.num_envs=1099511627776: must be at least 1 and at most 1,000,000"),
+    ("algorithm.rollout_steps=1000000000000", "lower algorithm.rollout_steps or environment.num_envs"),
+]
+SAC = [
+    ("buffers.replay.device=foo", "buffers.replay.device=foo: must be auto, cpu, cuda, cuda:N or mps"),
+    ("buffers.replay.device=meta", "buffers.replay.device=meta: must be auto, cpu"),
+    (
+        "buffers.replay.leave_out=[next_observation]",
+        "buffers.replay.leave_out: 'next_observation' is what sac learns from",
+    ),
+    ("buffers.replay.leave_out=[truncatd]", "there is no column 'truncatd'; did you mean 'truncated'?"),
+    ("buffers.replay.leave_out=[nothing]", "there is no column 'nothing' (known: observation, is_first, action, reward"),
+    ("buffers.replay.type=rollout", "buffers.replay"),
+    ("buffers.replay.frame_stack=2", "observations of shape (3,) are no 2 frames along their first dimension"),
+    ("buffers.replay.frame_stack=3", "episodes begin with a past that is neither their first frame nor zeros"),
+    ("training.phases=[{name:a,type:offline,duration_updates:3}]", "phase 'a' learns, and nothing has been collected"),
+]
+REFUSED = [*(("CartPole-v1:ppo", *case) for case in PPO), *(("Pendulum-v1:sac", *case) for case in SAC)]
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("buffers.replay.device=foo", "buffers.replay.device=foo: must be auto, cpu, cuda, cuda:N or mps"),
-        ("buffers.replay.device=meta", "buffers.replay.device=meta: must be auto, cpu"),
-        (
-            "buffers.replay.leave_out=[next_observation]",
-            "buffers.replay.leave_out: 'next_observation' is what sac learns from",
-        ),
-        ("buffers.replay.leave_out=[truncatd]", "there is no column 'truncatd'; did you mean 'truncated'?"),
-        ("buffers.replay.leave_out=[nothing]", "there is no column 'nothing' (known: observation, is_first, action, reward"),
-        ("buffers.replay.type=rollout", "buffers.replay"),
-        ("buffers.replay.frame_stack=2", "observations of shape (3,) are no 2 frames along their first dimension"),
-        ("buffers.replay.frame_stack=3", "episodes begin with a past that is neither their first frame nor zeros"),
-        ("training.phases=[{name:a,type:offline,duration_updates:3}]", "phase 'a' learns, and nothing has been collected"),
-    ],
-)
-def test_sac_is_refused(word: str, said: str, tmp_path: Path) -> None:
-    assert said in _refusal("Pendulum-v1:sac", word, root=tmp_path)
+@pytest.mark.parametrize(("spec", "word", "said"), REFUSED)
+def test_what_an_algorithm_cannot_use_is_refused(spec: str, word: str, said: str, tmp_path: Path) -> None:
+    assert said in _refusal(spec, word, root=tmp_path)
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "reinforce"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -16,7 +15,16 @@ from etude.errors import CheckpointError, EtudeError, UserError
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
 from tests.forked import ForkedProgram
-from tests.runs_compared import assert_same_run, forge_settings, resume, rows, state, stopped_after, train
+from tests.runs_compared import (
+    assert_resumes_again_and_again,
+    assert_same_run,
+    forge_settings,
+    resume,
+    rows,
+    state,
+    stopped_after,
+    train,
+)
 
 CARTPOLE = ("CartPole-v1:ppo", "training.total_steps=3000", "algorithm.epochs=2", "evaluation.episodes=2")
 PENDULUM = (
@@ -56,18 +64,7 @@ CASES = {"cartpole": CARTPOLE, "pendulum": PENDULUM, "lake": FROZEN_LAKE, "optio
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
 def test_resume_equals_uninterrupted(settings: tuple[str, ...], tmp_path: Path) -> None:
-    whole = train(settings[0], tmp_path / "whole", *settings[1:])
-    generator = random.Random(settings[0])
-    with stopped_after(generator.randint(1, 4)):
-        run = train(settings[0], tmp_path / "cut", *settings[1:])
-    stops = 1
-    while run.status == "interrupted":
-        with stopped_after(generator.randint(1, 4)):
-            resume(run)
-        stops += 1
-    assert stops > 2
-    assert run.status == "finished"
-    assert_same_run(whole, run)
+    assert_resumes_again_and_again(settings[0], tmp_path, *settings[1:], most=4)
 
 
 def test_the_same_seed_twice_gives_the_same_run_and_another_seed_another(tmp_path: Path) -> None:

@@ -102,10 +102,15 @@ def _batch(rows: Mapping[str, Tensor], k: int = 0) -> dict[str, Tensor]:
     return {name: column[k] for name, column in rows.items()}
 
 
-def _sac(generator: Generator) -> Arrays:
+def _continuous(algorithm: str, generator: Generator) -> Any:
+    """An algorithm for continuous actions, with plain gradient descent."""
     words = (*_hidden("actor", "critic"), f"algorithm.batch_size={BATCH}", "algorithm.optimizer=sgd")
     words = (*words, f"algorithm.learning_rate={RATE}", "algorithm.gamma=0.97", "algorithm.tau=0.05")
-    w = _workflow("Pendulum-v1:sac", spaces.Box(-1, 1, (ACTION,), np.float32), generator, *words)
+    return _workflow(f"Pendulum-v1:{algorithm}", spaces.Box(-1, 1, (ACTION,), np.float32), generator, *words)
+
+
+def _sac(generator: Generator) -> Arrays:
+    w = _continuous("sac", generator)
     both, rows = (OBSERVATION, ACTION), _transitions(generator, 1, 0.97)
 
     def weights(prefix: str) -> Arrays:
@@ -136,9 +141,7 @@ def _sac(generator: Generator) -> Arrays:
 
 
 def _td3(generator: Generator) -> Arrays:
-    words = (*_hidden("actor", "critic"), f"algorithm.batch_size={BATCH}", "algorithm.optimizer=sgd")
-    words = (*words, f"algorithm.learning_rate={RATE}", "algorithm.gamma=0.97", "algorithm.tau=0.05")
-    w = _workflow("Pendulum-v1:td3", spaces.Box(-1, 1, (ACTION,), np.float32), generator, *words)
+    w = _continuous("td3", generator)
     both, rows = (OBSERVATION, ACTION), _transitions(generator, 2, 0.97)
 
     def weights(prefix: str) -> Arrays:

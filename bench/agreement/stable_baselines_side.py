@@ -144,19 +144,21 @@ def _size(case: Arrays) -> int:
     return case["batch.observation"].shape[-1]
 
 
+def _options(case: Arrays) -> dict[str, Any]:
+    """What SAC and TD3 are both made with."""
+    settings = {"learning_rate": "rate", "gamma": "gamma", "tau": "tau"}
+    return {
+        **{option: float(case[f"setting.{name}"]) for option, name in settings.items()},
+        "buffer_size": 1,
+        "policy_kwargs": {"net_arch": _hidden(case, "actor"), "optimizer_class": torch.optim.SGD},
+        "device": "cpu",
+    }
+
+
 def sac(case: Arrays, *, epsilon: float | None = None) -> Arrays:
     """SAC as it is; with `epsilon`, another one in place of its 1e-6 in the logarithm of tanh's slope."""
-    model = sb3.SAC(
-        "MlpPolicy",
-        _Spaces(_size(case), _box(case)),
-        learning_rate=float(case["setting.rate"]),
-        gamma=float(case["setting.gamma"]),
-        tau=float(case["setting.tau"]),
-        target_entropy=float(case["setting.target_entropy"]),
-        buffer_size=1,
-        policy_kwargs={"net_arch": _hidden(case, "actor"), "optimizer_class": torch.optim.SGD},
-        device="cpu",
-    )
+    entropy = float(case["setting.target_entropy"])
+    model = sb3.SAC("MlpPolicy", _Spaces(_size(case), _box(case)), target_entropy=entropy, **_options(case))
     if epsilon is not None:
         model.actor.action_dist.epsilon = epsilon
     critics, targets = [[getattr(part, f"qf{i}") for i in range(2)] for part in (model.critic, model.critic_target)]
@@ -191,17 +193,7 @@ def sac(case: Arrays, *, epsilon: float | None = None) -> Arrays:
 
 def td3(case: Arrays) -> Arrays:
     """TD3: the losses of the first batch, then two updates, the second with actor and targets."""
-    model = sb3.TD3(
-        "MlpPolicy",
-        _Spaces(_size(case), _box(case)),
-        learning_rate=float(case["setting.rate"]),
-        gamma=float(case["setting.gamma"]),
-        tau=float(case["setting.tau"]),
-        policy_delay=1,
-        buffer_size=1,
-        policy_kwargs={"net_arch": _hidden(case, "actor"), "optimizer_class": torch.optim.SGD},
-        device="cpu",
-    )
+    model = sb3.TD3("MlpPolicy", _Spaces(_size(case), _box(case)), policy_delay=1, **_options(case))
     critics, targets = [[getattr(part, f"qf{i}") for i in range(2)] for part in (model.critic, model.critic_target)]
     networks = _Networks(
         {

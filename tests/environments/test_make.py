@@ -176,7 +176,7 @@ def test_more_copies_than_memory_are_one_line(backend: Any, monkeypatch: pytest.
     def no_memory(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(copies, "StepBuffers", no_memory)
+    monkeypatch.setattr(copies.BufferPair, "zeros", no_memory)
     config = EnvironmentConfig(id="CartPole-v1", num_envs=2 if backend == "gymnasium" else 2**57, backend=backend)
-    with pytest.raises(UserError, match=rf"environment.num_envs={config.num_envs}: so many copies do not fit into memory"):
+    with pytest.raises(UserError, match=rf"environment.num_envs={config.num_envs}: this many copies don't fit into memory"):
         make_environment(config)

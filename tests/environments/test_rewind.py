@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import warnings
 from collections import deque
 from pathlib import Path
@@ -19,7 +17,7 @@ from gymnasium.wrappers import TimeLimit
 
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.snapshots.rewind import RewindError
-from etude.runs.checkpoint import CheckpointStore
+from tests.environments.fresh_process import assert_goes_on_elsewhere
 from tests.environments.test_conformance import actions
 from tests.environments.test_snapshot import stored, trajectory
 
@@ -62,28 +60,7 @@ def test_a_rebuilt_environment_goes_on_bit_for_bit(task: str) -> None:
 
 
 def test_a_fresh_process_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    tasks = ["LunarLander in wind", "BipedalWalker"]
-    expected = []
-    for task in tasks:
-        environment = make(task)
-        environment.reset([31, 32])
-        moves = actions(environment.single_action_space, 400, num_envs=2, seed=6)
-        trajectory(environment, moves[:100])
-        store = CheckpointStore(tmp_path / task, keep=1)
-        store.save({"rank/0": environment.state_dict()}, counters={"env_steps": 100, "updates": 0}, metadata={})
-        expected.append(trajectory(environment, moves[100:]))
-    code = (
-        "import sys; from pathlib import Path; from tests.environments.test_rewind import *\n"
-        "for task in sys.argv[2:]:\n"
-        "    environment = make(task)\n"
-        "    environment.load_state_dict(CheckpointStore(Path(sys.argv[1]) / task, keep=1).find('last').load()['rank/0'])\n"
-        "    moves = actions(environment.single_action_space, 400, num_envs=2, seed=6)\n"
-        "    print(trajectory(environment, moves[100:]))"
-    )
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", code, str(tmp_path), *tasks]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.split() == expected
+    assert_goes_on_elsewhere(__name__, make, trajectory, ["LunarLander in wind", "BipedalWalker"], tmp_path)
 
 
 def test_an_episode_of_a_walker_does_not_depend_on_those_before_it() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import subprocess
 import sys
 from collections import deque
 from pathlib import Path
@@ -24,6 +23,7 @@ from etude.environments.snapshots import snapshot
 from etude.environments.vector import Observation, VectorEnvironment
 from etude.runs.checkpoint import CheckpointStore
 from etude.runs.state_tree import TreeEncoder, decode
+from tests.environments.fresh_process import assert_goes_on_elsewhere
 from tests.environments.test_conformance import IDS, actions
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
@@ -76,27 +76,9 @@ def test_a_restored_environment_goes_on_bit_for_bit(name: str, tmp_path: Path) -
 
 
 def test_a_fresh_process_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    names, expected = ["CartPole-v1", "Pendulum-v1", "Blackjack-v1", "FrozenLake-v1"], []
-    for name in names:
-        environment = make(name)
-        environment.reset([31, 32])
-        moves = actions(environment.single_action_space, 400, num_envs=2, seed=6)
-        trajectory(environment, moves[:100])
-        store = CheckpointStore(tmp_path / name, keep=1)
-        store.save({"rank/0": environment.state_dict()}, counters={"env_steps": 100, "updates": 0}, metadata={})
-        expected.append(trajectory(environment, moves[100:]))
-    code = (
-        "import sys; from pathlib import Path; from tests.environments.test_snapshot import *\n"
-        "for name in sys.argv[2:]:\n"
-        "    environment = make(name)\n"
-        "    environment.load_state_dict(CheckpointStore(Path(sys.argv[1]) / name, keep=1).find('last').load()['rank/0'])\n"
-        "    moves = actions(environment.single_action_space, 400, num_envs=2, seed=6)\n"
-        "    print(trajectory(environment, moves[100:]))"
+    assert_goes_on_elsewhere(
+        __name__, make, trajectory, ["CartPole-v1", "Pendulum-v1", "Blackjack-v1", "FrozenLake-v1"], tmp_path
     )
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", code, str(tmp_path), *names]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.split() == expected
 
 
 def test_saving_does_not_change_what_follows() -> None:

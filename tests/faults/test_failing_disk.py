@@ -12,14 +12,7 @@ import pytest
 from etude.runs.index import find_runs
 from etude.runs.run import Run
 from tests.faults.failing_disk import ERRORS, Call, FailingDisk, failing
-from tests.faults.tiny_run import (
-    assert_ends_as,
-    assert_one_clear_line,
-    assert_whole_to_the_last_row,
-    only_run,
-    resume,
-    train,
-)
+from tests.faults.tiny_run import assert_ends_as, assert_one_clear_line, assert_whole_to_the_last_row, only_run, resume, train
 
 Printed = pytest.CaptureFixture[str]
 

@@ -13,14 +13,7 @@ from etude.cli import run as run_command
 from etude.runs.index import find_runs
 from etude.runs.lock import exclusive_lock
 from etude.runs.run import Run
-from tests.faults.tiny_run import (
-    assert_ends_as,
-    assert_one_clear_line,
-    assert_whole_to_the_last_row,
-    only_run,
-    resume,
-    train,
-)
+from tests.faults.tiny_run import assert_ends_as, assert_one_clear_line, assert_whole_to_the_last_row, only_run, resume, train
 from tests.runs_compared import stopped_after
 
 Printed = pytest.CaptureFixture[str]

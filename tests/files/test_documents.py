@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,48 +29,38 @@ def test_a_date_is_text() -> None:
     assert parse_yaml("a: 2024-99-99\nb: 2024-01-01") == {"a": "2024-99-99", "b": "2024-01-01"}
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[" * 100_000, "nested more than"),
-        ("- " * 100_000 + "a", "nested more than"),
-        ("{a: " * 100_000, "nested more than"),
-        (bomb(), "more than 20,000 values"),
-        ("a: &a [*a]", "refers to itself"),
-        ("a: *nowhere", "nowhere"),
-        ("a: " + "9" * 400, "a whole number of 400 digits"),
-        ("a: " + "9" * 5_000, "a whole number of 5,000 digits"),
-        ("a: 0x" + "f" * 400, "a whole number of 402 digits"),
-        ("a: [", "line 2"),  # the end of the text,
-        ("a: !!python/object:os.system x", "python/object"),
-        (b"a: \xff\xfe\x80", "byte"),
-        ("a: \x00", "control characters"),
-        ("? [1, {a: b}]\n: c", "unhashable"),
-    ],
-    ids=lambda value: repr(value[:12]),
-)
-def test_hostile_yaml_is_one_line(text: str | bytes, said: str) -> None:
-    with pytest.raises(DocumentError, match=said) as caught:
-        parse_yaml(text)
-    assert "\n" not in str(caught.value)
+HOSTILE_YAML = [
+    ("[" * 100_000, "nested more than"),
+    ("- " * 100_000 + "a", "nested more than"),
+    ("{a: " * 100_000, "nested more than"),
+    (bomb(), "more than 20,000 values"),
+    ("a: &a [*a]", "refers to itself"),
+    ("a: *nowhere", "nowhere"),
+    ("a: " + "9" * 400, "a whole number of 400 digits"),
+    ("a: " + "9" * 5_000, "a whole number of 5,000 digits"),
+    ("a: 0x" + "f" * 400, "a whole number of 402 digits"),
+    ("a: [", "line 2"),  # the end of the text,
+    ("a: !!python/object:os.system x", "python/object"),
+    (b"a: \xff\xfe\x80", "byte"),
+    ("a: \x00", "control characters"),
+    ("? [1, {a: b}]\n: c", "unhashable"),
+]
+HOSTILE_JSON = [
+    ("[" * 100_000, "nested too deeply"),
+    ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "nested more than"),
+    ('{"a": ' + "9" * 400 + "}", "a whole number of 400 digits"),
+    ('{"a": ' + "9" * 5_000 + "}", "a whole number of 5,000 digits"),
+    ("{", "not JSON"),
+    (b"\xff\xff", "not JSON"),
+    ("", "not JSON"),
+]
+HOSTILE = [*((parse_yaml, *case) for case in HOSTILE_YAML), *((parse_json, *case) for case in HOSTILE_JSON)]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[" * 100_000, "nested too deeply"),
-        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "nested more than"),
-        ('{"a": ' + "9" * 400 + "}", "a whole number of 400 digits"),
-        ('{"a": ' + "9" * 5_000 + "}", "a whole number of 5,000 digits"),
-        ("{", "not JSON"),
-        (b"\xff\xff", "not JSON"),
-        ("", "not JSON"),
-    ],
-    ids=lambda value: repr(value[:12]),
-)
-def test_hostile_json_is_one_line(text: str | bytes, said: str) -> None:
+@pytest.mark.parametrize(("parse", "text", "said"), HOSTILE, ids=lambda value: repr(value)[:24])
+def test_a_hostile_document_is_one_line(parse: Callable[[Any], object], text: str | bytes, said: str) -> None:
     with pytest.raises(DocumentError, match=said) as caught:
-        parse_json(text)
+        parse(text)
     assert "\n" not in str(caught.value)
 
 

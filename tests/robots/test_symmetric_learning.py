@@ -15,7 +15,7 @@ from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
 from etude.workflows.base import Phase
 from etude.workflows.ppo import PPO
-from tests.runs_compared import assert_same_run, resume, stopped_after, train
+from tests.runs_compared import assert_resumes
 
 SMALL = ("environment.num_envs=4", "algorithm.rollout_steps=8", "algorithm.batch_size=0.5", "environment.max_episode_steps=40")
 RUN = (*SMALL, "training.total_steps=160", "evaluation.every_steps=0")
@@ -76,12 +76,7 @@ def test_the_mirror_loss_keeps_the_two_sides_together() -> None:
 
 @pytest.mark.parametrize("how", ["augment", "loss"])
 def test_a_resumed_run_with_symmetry_is_the_run_that_was_not_stopped(how: str, tmp_path: Path) -> None:
-    words = (*RUN, f"algorithm.symmetry={how}")
-    whole = train("quadruped-flat:ppo", tmp_path / "whole", *words)
-    with stopped_after(2):
-        stopped = train("quadruped-flat:ppo", tmp_path / "stopped", *words)
-    resume(stopped)
-    assert_same_run(stopped, whole)
+    assert_resumes("quadruped-flat:ppo", tmp_path, *RUN, f"algorithm.symmetry={how}", after=2)
 
 
 def test_it_is_off_unless_asked_for_and_only_where_there_is_a_mirror_image() -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from etude.errors import UserError
 from etude.runs.cleanup import Verdict, clean_up, plan_cleanup, remove_leftovers, size_of
 from etude.runs.index import RunIndex
 from etude.runs.run import Run
+from tests.runs.other_process import holding
 from tests.runs.run_trees import make_run
 
 FILES = 3500
@@ -127,15 +126,7 @@ def test_what_changed_since_the_plan_is_respected(tmp_path: Path) -> None:
 
 def test_a_run_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
     run = make_run(tmp_path, "x", with_files=True)
-    script = (
-        "import sys; from pathlib import Path; from etude.runs.run import Run\n"
-        "with Run.open(Path(sys.argv[1])).lock():\n"
-        "    print('locked', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", script, str(run.path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
+    with holding(run.path) as child:
         assert plan(tmp_path) == {"x": "in use"}
         with pytest.raises(UserError, match=f"in use by process {child.pid}"):
             clean_up(run.id, tmp_path)

@@ -17,6 +17,7 @@ from etude.runs import index_file
 from etude.runs.index import FILE_NAME, IndexedRun, RunIndex, find_runs
 from etude.runs.records import write_record
 from etude.runs.run import Run
+from tests.runs.other_process import running
 from tests.runs.run_trees import COMMIT, make_run, settle
 
 
@@ -127,15 +128,7 @@ def test_a_run_that_trains_shows_how_far_it_is(tmp_path: Path) -> None:
 
 
 def test_liveness_is_looked_up_never_remembered(tmp_path: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path; from etude.runs.run import Run\n"
-        "print(Run.create(Path(sys.argv[1]), name='x', config_yaml='', resolved_yaml='').id, flush=True)\n"
-        "sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
+    with running(tmp_path) as (child, _):
         settle()
         assert [row.status for row in RunIndex(tmp_path).read().runs] == ["running"]
         child.kill()

@@ -11,6 +11,7 @@ import pytest
 
 from etude.errors import UserError
 from etude.runs.run import Run
+from tests.runs.other_process import holding, running
 
 
 def create(root: Path, name: str = "CartPole-v1:ppo") -> Run:
@@ -91,15 +92,8 @@ def test_status_and_fields_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_process_is_gone_has_crashed(tmp_path: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path; from etude.runs.run import Run\n"
-        "print(Run.create(Path(sys.argv[1]), name='x', config_yaml='', resolved_yaml='').path, flush=True)\n"
-        "sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        run = Run.open(Path(child.stdout.readline().strip()))
+    with running(tmp_path) as (child, path):
+        run = Run.open(path)
         assert run.status == "running"
         child.kill()
         while run.status == "running":
@@ -146,15 +140,7 @@ def test_a_summary_is_replaced_whole(tmp_path: Path) -> None:
 
 def test_a_locked_run_names_its_owner(tmp_path: Path) -> None:
     run = create(tmp_path)
-    script = (
-        "import sys; from pathlib import Path; from etude.runs.run import Run\n"
-        "with Run.open(Path(sys.argv[1])).lock():\n"
-        "    print('locked', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", script, str(run.path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "locked\n"
+    with holding(run.path) as child:
         with pytest.raises(UserError, match=f"run {run.id} is in use by process {child.pid}"), run.lock():
             pass
         child.kill()

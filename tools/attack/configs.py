@@ -130,7 +130,7 @@ class _Child:
 
 
 def run_all(cases: dict[int, Case], jobs: int) -> Iterator[tuple[int, Result]]:
-    """Run every case in a child of its own, so many at a time, and yield how each ended."""
+    """Run every case in its own child process, some at a time, and yield how each ended."""
     _warm_up()
     waiting = list(reversed(cases.items()))
     running: list[_Child] = []

@@ -1,4 +1,4 @@
-"""Bits flipped, bytes changed, files cut off, blocks zeroed: damage is told, or it changes nothing that is computed.
+"""Bits flipped, bytes changed, files cut off, blocks zeroed: damage is reported, or it changes nothing that is computed.
 
 Every kind of file of a run is damaged and every verb that reads runs is tried on it. What a verb computes on the whole run is
 known before, so that a wrong result is seen even where the exit code is 0.
@@ -180,7 +180,7 @@ def _try(
         if result == known:
             outcome = "no effect"
         elif Path(kind).name in ended.err or any(words in ended.said for words in ("damaged", "can't be read")):
-            outcome = "told"
+            outcome = "reported"
         else:
             outcome = "shown" if kind in INFORMATIONAL or (kind in SHOWN and name in _LISTS) else "SILENT"
             detail = _difference(str(known), str(result))

@@ -40,7 +40,7 @@ class Moment:
 
 @dataclass
 class Watch:
-    """Counts the calls and remembers where the disk was changed; dies at the moment it is told."""
+    """Counts the calls and remembers where the disk was changed; dies at the given moment."""
 
     death: Moment | None = None
     before_dying: Callable[[str], object] = lambda place: None

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
 from etude.cli.output import emit_json, say
+from etude.cli.parameters import AsJson
 
 
-def algorithms(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
-    """List algorithms, your own registered ones included.
-
-    Parameters
-    ----------
-    as_json
-        Print JSON.
-    """
+def algorithms(*, as_json: AsJson = False) -> int:
+    """List algorithms, your own registered ones included."""
     from etude.config.registry import algorithms as registry
 
     described = registry.describe()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from etude.cli.output import drawing, emit_json, styled
+from etude.cli.parameters import AsJson, Words
 
 if TYPE_CHECKING:
     from etude.environments.check.report import Remark
@@ -16,11 +17,7 @@ _MARKS = {"fine": ("✓", "green"), "notice": ("!", "yellow"), "wrong": ("✗", 
 
 
 def check(
-    environment: Annotated[str, Parameter(name="MODULE:ID")],
-    /,
-    *kwargs: Annotated[str, Parameter(name="key=value")],
-    steps: int = 1000,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    environment: Annotated[str, Parameter(name="MODULE:ID")], /, *kwargs: Words, steps: int = 1000, as_json: AsJson = False
 ) -> int:
     """Check an environment: its spaces, what it returns, its ends, its seeds, how it resumes, and its speed.
 
@@ -37,8 +34,6 @@ def check(
         The environment's own arguments, such as length=6; for robots settings, such as environment.max_episode_steps=50.
     steps
         Random steps to take, of all copies together.
-    as_json
-        Print JSON.
     """
     from etude.config.overrides import parse
     from etude.environments.check.check import check_environment

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from etude.cli.output import emit, note, say
+from etude.cli.parameters import Spec, Words
 from etude.cli.starting import starting
 
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def config(
-    spec: Annotated[str | None, Parameter(name="ENV:ALGO", show_default=False)] = None,
+    spec: Spec = None,
     /,
-    *overrides: Annotated[str, Parameter(name="key=value")],
+    *overrides: Words,
     file: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
     explain: bool = False,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from etude.cli.options import above_zero, at_least
 from etude.cli.output import drawing, emit_json, styled
+from etude.cli.parameters import AsJson, RunsFolder
 from etude.cli.places import runs_root
 
 if TYPE_CHECKING:
@@ -22,16 +20,11 @@ _MARKS = {"works": "✓", "broken": "✗", "absent": "-"}
 
 
 def doctor(
-    *,
-    family: str | None = None,
-    steps: int = 200,
-    timeout: float = 120.0,
-    runs: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    *, family: str | None = None, steps: int = 200, timeout: float = 120.0, runs: RunsFolder = None, as_json: AsJson = False
 ) -> int:
     """Say what works here: the machine, and for each family of environments whether it is installed, steps and can be drawn.
 
-    Everything is tried in a process of its own, so that a crash is a line of the report. Exit code 1 if a family that is
+    Everything is tried in its own process, so that a crash is a line of the report. Exit code 1 if a family that is
     installed does not work; one that trains but can't be drawn counts as working.
 
     Parameters
@@ -41,11 +34,7 @@ def doctor(
     steps
         Random steps to take in the example of each family.
     timeout
-        Give a family up after so many seconds.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    as_json
-        Print JSON.
+        Give a family up after this many seconds.
     """
     at_least(1, steps=steps)
     above_zero(timeout=timeout)

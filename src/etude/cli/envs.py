@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from etude.cli.output import drawing, emit_json, say, styled
+from etude.cli.parameters import AsJson
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +23,7 @@ def envs(
     /,
     *,
     family: str | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """List environments by family, those with tuned variants first, and what is missing for families that are not installed.
 
@@ -32,8 +33,6 @@ def envs(
         Show only environments with this text in their id or description, or the family of this name.
     family
         Show only this family, with all of its ids: classic, mujoco, dmc, atari, ....
-    as_json
-        Print JSON.
     """
     from etude.environments import catalog as environments
 

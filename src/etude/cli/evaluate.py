@@ -10,13 +10,14 @@ from cyclopts import Parameter
 
 from etude.cli.options import above_zero, at_least, exclusive
 from etude.cli.output import emit_json, note, note_in_place, say
+from etude.cli.parameters import Device, RunName, RunsFolder, StoredCode, Trust
 from etude.cli.places import find_run
 from etude.cli.starting import starting
 from etude.cli.stored_code import again_with_stored_code
 
 
 def evaluate(
-    run: Annotated[str, Parameter(name="RUN")],
+    run: RunName,
     /,
     *,
     episodes: int = 100,
@@ -26,11 +27,11 @@ def evaluate(
     seed: int = 0,
     num_envs: int | None = None,
     timeout: float | None = None,
-    device: str | None = None,
+    device: Device = None,
     out: Path | None = None,
-    runs: Path | None = None,
-    trust: bool = False,
-    stored_code: bool = False,
+    runs: RunsFolder = None,
+    trust: Trust = False,
+    stored_code: StoredCode = False,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Measure a run's policy on fresh episodes, with the settings and statistics stored in the run.
@@ -40,8 +41,6 @@ def evaluate(
 
     Parameters
     ----------
-    run
-        @last, @best, an id, a unique prefix of one, a name, or a path.
     episodes
         How many episodes, each run to its end, the same number in every copy of the environment.
     checkpoint
@@ -56,16 +55,8 @@ def evaluate(
         Copies of the environment to evaluate on. Default: as many as episodes, at most 16.
     timeout
         Give up after this many seconds and report what has finished.
-    device
-        Where the networks run. Default: as trained, or the CPU where that device is missing.
     out
         Write the JSON to this file too.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    trust
-        Honour import paths in the config of somebody else's run.
-    stored_code
-        Use the code that the run was made with, restored into a worktree of its own, instead of what is here now.
     as_json
         Print JSON with every episode's return.
     """

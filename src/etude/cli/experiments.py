@@ -1,22 +1,15 @@
-"""`etude experiments`: whole experiments under a name of their own."""
+"""`etude experiments`: whole experiments by name."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from etude.cli.output import emit_json, say
+from etude.cli.parameters import AsJson
 
 
-def experiments(*, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
-    """List experiments, Etude's own and those of ./configs/experiment: `etude train NAME` trains one.
-
-    Parameters
-    ----------
-    as_json
-        Print JSON.
-    """
+def experiments(*, as_json: AsJson = False) -> int:
+    """List experiments, Etude's own and those of ./configs/experiment: `etude train NAME` trains one."""
     from etude.config.groups import preset_names
 
     rows = [_described(name) for name in preset_names("experiment")]
@@ -41,9 +34,4 @@ def _described(name: str) -> dict[str, Any]:
         about = outline(name)
     except EtudeError as error:  # one that is wrong hides no other
         return {**row, "problem": str(error).splitlines()[0]}
-    return {
-        **row,
-        "environment": about.environment,
-        "algorithm": about.algorithm,
-        "total_steps": about.total_steps,
-    }
+    return {**row, "environment": about.environment, "algorithm": about.algorithm, "total_steps": about.total_steps}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from etude.cli.output import emit_json, note, say
+from etude.cli.parameters import AsJson, RunName, RunsFolder, Trust
 from etude.cli.places import find_run
 from etude.cli.starting import starting
 
@@ -18,16 +19,16 @@ FOLDER = "exports"
 
 
 def export(
-    run: Annotated[str, Parameter(name="RUN")],
+    run: RunName,
     /,
     *,
     formats: Annotated[list[str] | None, Parameter(name="--format", consume_multiple=True)] = None,
     checkpoint: str | None = None,
     out: Path | None = None,
     check_walk: float | None = None,
-    runs: Path | None = None,
-    trust: bool = False,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    runs: RunsFolder = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
 ) -> int:
     """Write a run's policy into files that run without Etude, with metadata.json beside them.
 
@@ -36,8 +37,6 @@ def export(
 
     Parameters
     ----------
-    run
-        @last, @best, an id, a unique prefix of one, a name, or a path.
     formats
         One or more of onnx (policy.onnx), torchscript (policy.pt), torch (torch.export, policy.pt2) and mnn (policy.mnn, made
         from policy.onnx). Default: onnx.
@@ -46,14 +45,8 @@ def export(
     out
         The folder to write into. Default: exports/ID.
     check_walk
-        For robots: let the exported robot walk forward at 0.5 m/s for so many seconds in plain MuJoCo, from the files alone.
+        For robots: let the exported robot walk forward at 0.5 m/s for this many seconds in plain MuJoCo, from the files alone.
         The exit code is 1 if it falls.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    trust
-        Honour import paths in the config of somebody else's run.
-    as_json
-        Print JSON.
     """
     from etude.errors import UserError
 
@@ -106,7 +99,7 @@ def _show(path: Path, written: FileLayout) -> None:
     from etude.deploy.check import OBSERVATIONS
 
     size = f"{path.stat().st_size / 1024:,.0f} KiB"
-    difference = "not a number" if written.max_difference is None else f"{written.max_difference:.1e}"
+    difference = "NaN" if written.max_difference is None else f"{written.max_difference:.1e}"
     say(f"  {path.name:<12} {size:>10}   largest difference {difference} on {OBSERVATIONS} observations")
 
 

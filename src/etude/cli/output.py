@@ -26,7 +26,7 @@ class OutputClosedError(Exception):
 
 def say(text: str = "") -> None:
     """Print a result for people to stdout."""
-    with _told_when_closed():
+    with _raising_when_closed():
         print(printable(text), flush=True)
 
 
@@ -44,7 +44,7 @@ def note_in_place(text: str, *, ends: bool = False) -> None:
 
 def emit(text: str) -> None:
     """Write what a program reads to stdout, byte for byte; on a terminal it is made safe as anything else."""
-    with _told_when_closed():
+    with _raising_when_closed():
         if sys.stdout.isatty():
             sys.stdout.write(printable(text))
         elif _can_encode(sys.stdout, text):
@@ -65,6 +65,19 @@ def emit_path(path: Path) -> None:
     emit(f"{path}\n")
 
 
+def write_file(path: Path, data: bytes, option: str) -> None:
+    """Write a result to the file that an option names, and say so."""
+    from etude.errors import UserError
+    from etude.files.atomic import write_bytes_atomic
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomic(path, data)
+    except OSError as error:
+        raise UserError(f"{option} {path}: {error.strerror or error}") from None
+    note(f"wrote {path}")
+
+
 def drawing(**options: Any) -> Console:
     """Return rich's console on stdout; what is drawn on it consists of `styled` text."""
     from rich.console import Console
@@ -73,7 +86,7 @@ def drawing(**options: Any) -> Console:
 
 
 def styled(*parts: str | tuple[str, str], style: str = "") -> Text:
-    """Return text for `drawing`, each part plain or with a style of its own."""
+    """Return text for `drawing`, each part plain or with its own style."""
     from rich.text import Text
 
     safe = [printable(part) if isinstance(part, str) else (printable(part[0]), part[1]) for part in parts]
@@ -97,7 +110,7 @@ def _can_encode(stream: TextIO, text: str) -> bool:
 
 
 @contextlib.contextmanager
-def _told_when_closed() -> Iterator[None]:
+def _raising_when_closed() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:

@@ -16,6 +16,16 @@ def runs_root(given: Path | None) -> Path:
     return given or default_root()
 
 
+def existing_runs_root(given: Path | None) -> Path:
+    """Return the folder of runs, or say that there is none."""
+    from etude.errors import UserError
+
+    root = runs_root(given)
+    if not root.is_dir():
+        raise UserError(f"there is no runs directory {root.absolute()}; name another with --runs or $ETUDE_RUNS")
+    return root
+
+
 def find_run(selector: str, runs: Path | None) -> Selection:
     """Return the run a selector names: @last, @best, an id, a unique prefix, a name, or a path."""
     from etude.runs.run_selection import select_run

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from etude.cli.driving_choice import DriveBy, check_drive, choose_source, is_robot, stretch_line
 from etude.cli.options import above_zero, at_least, exclusive
 from etude.cli.output import emit_json, note, say
+from etude.cli.parameters import Device, RenderOptions, RunName, RunsFolder, StoredCode, Trust
 from etude.cli.places import find_run
 from etude.cli.render_options import read_render_options
 from etude.cli.starting import starting
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def play(
-    run: Annotated[str, Parameter(name="RUN")],
+    run: RunName,
     /,
     *,
     episodes: Annotated[int | None, Parameter(alias="--num-rollouts")] = None,
@@ -41,23 +42,21 @@ def play(
     grid: str = "1x1",
     fps: float | None = None,
     record_length: int | None = None,
-    render_options: Annotated[str | None, Parameter(alias="--render-kwargs")] = None,
+    render_options: RenderOptions = None,
     drive: DriveBy = "auto",
     events: Path | None = None,
     step_by_step: bool = False,
     paths: Path | None = None,
-    device: str | None = None,
-    runs: Path | None = None,
-    trust: bool = False,
-    stored_code: bool = False,
+    device: Device = None,
+    runs: RunsFolder = None,
+    trust: Trust = False,
+    stored_code: StoredCode = False,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
     """Watch a run's policy play, in a window or in a video, with the settings and statistics stored in the run.
 
     Parameters
     ----------
-    run
-        @last, @best, an id, a unique prefix of one, a name, or a path.
     episodes
         How many episodes. Default: 5, or as many as --record-length needs.
     checkpoint
@@ -90,14 +89,6 @@ def play(
         Wait for Enter before each step, and say what is seen, done and earned.
     paths
         Write every step of every episode to this .npz file.
-    device
-        Where the networks run. Default: as trained, or the CPU where that device is missing.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    trust
-        Honour import paths in the config of somebody else's run.
-    stored_code
-        Use the code that the run was made with, restored into a worktree of its own, instead of what is here now.
     as_json
         Print JSON with every episode.
     """

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from etude.cli.options import exclusive
 from etude.cli.output import emit, emit_json, note, say
+from etude.cli.parameters import AsJson
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ def robots(
     /,
     *,
     yaml: bool = False,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """List robots for environment.robot.model: those that come with Etude, and those of other packages on this machine.
 
@@ -33,8 +34,6 @@ def robots(
         Show what is known or guessed of this robot alone: a name, source:name, or a file.
     yaml
         Print that as a robot's YAML, to be saved and corrected.
-    as_json
-        Print JSON.
     """
     import importlib.util
 
@@ -139,13 +138,13 @@ def _plain(description: RobotDescription) -> dict[str, Any]:
     """Return a description as its YAML would say it, with the file's whole path."""
     from dataclasses import asdict
 
-    told: dict[str, Any] = asdict(description) | {"file": str(description.path.absolute())}
-    del told["folder"]
-    told["actuators"] = {
+    known: dict[str, Any] = asdict(description) | {"file": str(description.path.absolute())}
+    del known["folder"]
+    known["actuators"] = {
         group: {key: value for key, value in settings.items() if value is not None}
-        for group, settings in told["actuators"].items()
+        for group, settings in known["actuators"].items()
     }
-    return {key: _lists(value) for key, value in told.items() if value not in ((), {}, "")}
+    return {key: _lists(value) for key, value in known.items() if value not in ((), {}, "")}
 
 
 def _lists(value: Any) -> Any:

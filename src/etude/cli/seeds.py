@@ -25,16 +25,10 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 def train_group(
-    config: Config,
-    root: Path,
-    arguments: list[str],
-    seeds: list[int],
-    parallel: int | None,
-    auto_resume: bool,
-    quiet: bool,
+    config: Config, root: Path, arguments: list[str], seeds: list[int], parallel: int | None, auto_resume: bool, quiet: bool
 ) -> int:
-    """Train every seed in a process of its own and print the result of them all."""
-    # A pre-empted job has to find its own group again; a new experiment gets a group of its own.
+    """Train every seed in its own process and print the result of them all."""
+    # A pre-empted job has to find its own group again; a new experiment gets its own group.
     mark = config_hash(config, with_seed=False)[:8] if auto_resume else f"{datetime.now():%Y%m%d-%H%M%S}"
     group = SeedGroup(
         name=config.experiment.group or f"{config.experiment.name}-{mark}",

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from etude.cli.options import above_zero, at_least
 from etude.cli.output import drawing, emit_json, say, styled
+from etude.cli.parameters import AsJson
 
 if TYPE_CHECKING:
     from etude.diagnosis.smoke import Outcome
 
 app = App(name="smoke", help="Try everything briefly: every environment, preset and config.")
-Filter = Annotated[str, Parameter(name=["--filter", "-f"])]
-AsJson = Annotated[bool, Parameter(name="--json")]
+Filter = Annotated[str, Parameter(name=["--filter", "-f"], help="Only names with this text, such as CartPole or :sac.")]
+Limit = Annotated[int, Parameter(help="At most this many; 0 is all.")]
+Jobs = Annotated[int | None, Parameter(help="How many at once. Default: as many as there are cores.")]
+Timeout = Annotated[float, Parameter(help="Give one up after this many seconds.")]
 _MARKS = {"passed": ("✓", "green"), "failed": ("✗", "bold red"), "skipped": ("-", "dim")}
 
 
@@ -24,91 +27,60 @@ _MARKS = {"passed": ("✓", "green"), "failed": ("✗", "bold red"), "skipped": 
 def envs(
     *,
     contains: Filter = "",
-    limit: int = 0,
+    limit: Limit = 0,
     steps: int = 200,
-    jobs: int | None = None,
-    timeout: float = 60.0,
+    jobs: Jobs = None,
+    timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> int:
-    """Take random steps in every environment that is known here, each in a process of its own.
+    """Take random steps in every environment that is known here, each in its own process.
 
     Exit code 1 if one fails. One whose package is missing is skipped, with the line that installs it.
 
     Parameters
     ----------
-    contains
-        Only ids with this text.
-    limit
-        At most so many; 0 is all.
     steps
         Random steps in each.
-    jobs
-        How many at once. Default: as many as there are cores.
-    timeout
-        Give one up after so many seconds.
-    as_json
-        Print JSON.
     """
-    _check(limit, steps, jobs, timeout)
     from etude.diagnosis import smoke
 
+    options = _checked(limit, steps, jobs, timeout)
     names = _chosen(smoke.environment_ids(contains), limit, f"no environment's id contains '{contains}'; see `etude envs`")
-    return _report(
-        smoke.try_environments(names, steps=steps, jobs=_jobs(jobs), timeout_s=timeout), len(names), "environments", as_json
-    )
+    return _report(smoke.try_environments(names, **options), len(names), "environments", as_json)
 
 
 @app.command
 def presets(
     *,
     contains: Filter = "",
-    limit: int = 0,
+    limit: Limit = 0,
     steps: int = 256,
-    jobs: int | None = None,
-    timeout: float = 180.0,
+    jobs: Jobs = None,
+    timeout: Timeout = 180.0,
     as_json: AsJson = False,
 ) -> int:
-    """Train every preset for a few steps and at least one update, each in a process of its own; no run is kept.
+    """Train every preset for a few steps and at least one update, each in its own process; no run is kept.
 
     Exit code 1 if one fails. One whose package is missing is skipped, with the line that installs it.
 
     Parameters
     ----------
-    contains
-        Only presets with this text, such as Pendulum or :sac.
-    limit
-        At most so many; 0 is all.
     steps
         Environment steps of each training.
-    jobs
-        How many at once. Default: as many as there are cores.
-    timeout
-        Give one up after so many seconds.
-    as_json
-        Print JSON.
     """
-    _check(limit, steps, jobs, timeout)
     from etude.diagnosis import smoke
 
+    options = _checked(limit, steps, jobs, timeout)
     specs = _chosen(smoke.preset_specs(contains), limit, f"no preset contains '{contains}'; see `etude envs`")
-    return _report(smoke.try_presets(specs, steps=steps, jobs=_jobs(jobs), timeout_s=timeout), len(specs), "presets", as_json)
+    return _report(smoke.try_presets(specs, **options), len(specs), "presets", as_json)
 
 
 @app.command
-def configs(*, contains: Filter = "", limit: int = 0, as_json: AsJson = False) -> int:
+def configs(*, contains: Filter = "", limit: Limit = 0, as_json: AsJson = False) -> int:
     """Compose every preset, experiment and network, Etude's own and those of ./configs, and every config file there.
 
     Every key, value and schedule is checked, and wrappers by their ids and options; nothing is trained. Exit code 1 if one
     is wrong.
-
-    Parameters
-    ----------
-    contains
-        Only names with this text, such as CartPole or configs/.
-    limit
-        At most so many; 0 is all.
-    as_json
-        Print JSON.
     """
     at_least(0, limit=limit)
     from etude.diagnosis import smoke
@@ -117,10 +89,13 @@ def configs(*, contains: Filter = "", limit: int = 0, as_json: AsJson = False) -
     return _report(smoke.try_configs(names), len(names), "configs", as_json)
 
 
-def _check(limit: int, steps: int, jobs: int | None, timeout: float) -> None:
+def _checked(limit: int, steps: int, jobs: int | None, timeout: float) -> dict[str, Any]:
+    from etude.compute.processors import available_cpus
+
     at_least(0, limit=limit)
     at_least(1, steps=steps, jobs=jobs)
     above_zero(timeout=timeout)
+    return {"steps": steps, "jobs": jobs or available_cpus(), "timeout_s": timeout}
 
 
 def _chosen(names: Sequence[str], limit: int, nothing: str) -> list[str]:
@@ -129,12 +104,6 @@ def _chosen(names: Sequence[str], limit: int, nothing: str) -> list[str]:
     if not names:
         raise UserError(f"--filter: {nothing}")
     return list(names[:limit] if limit > 0 else names)
-
-
-def _jobs(given: int | None) -> int:
-    from etude.compute.processors import available_cpus
-
-    return given or available_cpus()
 
 
 def _report(outcomes: Iterator[Outcome], total: int, what: str, as_json: bool) -> int:

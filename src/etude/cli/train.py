@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from etude.cli.options import at_least, exclusive, said_once
 from etude.cli.output import note
+from etude.cli.parameters import Quiet, RunsFolder, Spec, Words
 from etude.cli.places import find_run, runs_root
 from etude.cli.starting import starting
 
@@ -30,9 +31,9 @@ _ONE_PROCESS = {"experiment.compile": "off", "environment.workers": "0"}
 
 
 def train(
-    spec: Annotated[str | None, Parameter(name="ENV:ALGO", show_default=False)] = None,
+    spec: Spec = None,
     /,
-    *overrides: Annotated[str, Parameter(name="key=value")],
+    *overrides: Words,
     config: Annotated[Path | None, Parameter(alias="-c")] = None,
     from_run: str | None = None,
     init_from: Annotated[str | None, Parameter(alias="--init-from-run")] = None,
@@ -49,13 +50,13 @@ def train(
     iterations: Annotated[int | None, Parameter(alias="--max-iterations")] = None,
     name: str | None = None,
     group: str | None = None,
-    runs: Path | None = None,
+    runs: RunsFolder = None,
     debug: bool = False,
     profile: int | None = None,
     compile: Annotated[bool | None, Parameter(negative="--no-compile")] = None,
     print_config: bool = False,
     trust: bool = False,
-    quiet: Annotated[bool, Parameter(alias="-q")] = False,
+    quiet: Quiet = False,
 ) -> int:
     """Train an agent, from a laptop's first CartPole to the last robot.
 
@@ -101,20 +102,16 @@ def train(
         A name for the run (experiment.name).
     group
         A group of runs it belongs to (experiment.group).
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
     debug
         Fail fast: one process, eager, every output and gradient checked for NaN; the run goes to ./debug.
     profile
-        Profile so many cycles; logs/trace.json and logs/profile.txt in the run hold the result.
+        Profile this many cycles; logs/trace.json and logs/profile.txt in the run hold the result.
     compile
         Compile updates, or not, whatever the length of the run (experiment.compile).
     print_config
         Print the complete config and stop; no run is made.
     trust
         Honour import paths in a config that came with somebody else's run.
-    quiet
-        Print nothing but errors and the last line.
     """
     with ExitStack() as begun:
         title = next((str(each) for each in (spec, experiment, from_run, config) if each is not None), "train")

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from etude.cli.options import above_zero, at_least
 from etude.cli.output import emit_json, note, say
+from etude.cli.parameters import AsJson, Device, RenderOptions, RunName, RunsFolder, Trust
 from etude.cli.places import find_run
 from etude.cli.render_options import read_render_options
 from etude.cli.starting import starting
@@ -20,7 +21,7 @@ HEADER = f"{'trial':<10} {'asked':>18} {'done':>18} {'falls':>8} {'slip':>6} {'l
 
 
 def trials(
-    run: Annotated[str, Parameter(name="RUN")],
+    run: RunName,
     /,
     *,
     checkpoint: str = "last",
@@ -30,11 +31,11 @@ def trials(
     scripts: Path | None = None,
     seed: int = 0,
     video: Path | None = None,
-    render_options: Annotated[str | None, Parameter(alias="--render-kwargs")] = None,
-    device: str | None = None,
-    runs: Path | None = None,
-    trust: bool = False,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    render_options: RenderOptions = None,
+    device: Device = None,
+    runs: RunsFolder = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
 ) -> int:
     """Put a run's robot through scripted commands, without exploration noise, randomisation or pushes but the script's.
 
@@ -43,12 +44,10 @@ def trials(
 
     Parameters
     ----------
-    run
-        @last, @best, an id, a unique prefix of one, a name, or a path.
     checkpoint
         best, last, a sequence number or environment steps.
     robots
-        How many robots do each trial, from starts of their own.
+        How many robots do each trial, from their own starts.
     seconds
         How long each trial lasts. The first two seconds don't count for the means.
     only
@@ -61,14 +60,6 @@ def trials(
         A folder for a video of each trial, such as forward.mp4.
     render_options
         JSON that says how: camera (follow, behind, fixed), distance, azimuth, elevation, robot, width, height.
-    device
-        Where the networks run. Default: as trained, or the CPU where that device is missing.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    trust
-        Honour import paths in the config of somebody else's run.
-    as_json
-        Print JSON.
     """
     from etude.errors import UserError
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from etude.cli.options import exclusive
 from etude.cli.output import emit_json, say
+from etude.cli.parameters import AsJson, RunName, RunsFolder
 from etude.cli.places import find_run
 from etude.cli.starting import starting
 from etude.errors import UserError
 
 
 def verify(
-    run: Annotated[str, Parameter(name="RUN")],
+    run: RunName,
     /,
     *,
     steps: int | None = None,
@@ -28,8 +26,8 @@ def verify(
     repo: Path | None = None,
     trust: bool = False,
     keep: bool = False,
-    runs: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Run a run again with its own settings and its own code, and compare every number, bit by bit.
 
@@ -38,12 +36,10 @@ def verify(
 
     Parameters
     ----------
-    run
-        @last, @best, an id, a unique prefix of one, a name, or a path.
     steps
-        Verify only the first so many environment steps.
+        Verify only the first N environment steps.
     resume_at
-        Also run it with a stop and a resume at a cycle boundary: random, or after so many environment steps.
+        Also run it with a stop and a resume at a cycle boundary: random, or after N environment steps.
     seed
         Another random place for --resume-at random.
     eager_vs_compiled
@@ -56,10 +52,6 @@ def verify(
         Run the code and honour the import paths of somebody else's run.
     keep
         Keep the folder of the re-run, and print where it is.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    as_json
-        Print JSON.
     """
     exclusive({"--current-code": current_code, "--repo": repo})
     if seed is not None and resume_at != "random":

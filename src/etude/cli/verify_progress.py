@@ -19,7 +19,7 @@ class ProgressOnStderr(Listener):
         self._began: float | None = None
 
     def say(self, text: str) -> None:
-        """Print a message on a line of its own."""
+        """Print a message on its own line."""
         self._close_line()
         note(text)
 

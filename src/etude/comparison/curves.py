@@ -66,7 +66,7 @@ def smoothed(line: Curve, width: float) -> Curve:
         return line
     first = np.searchsorted(line.x, line.x - width / 2, side="left")
     end = np.searchsorted(line.x, line.x + width / 2, side="right")
-    # Near an end the window is cut on both sides alike; cut on one side only, a rising curve would start too high.
+    # Near an end the window is cut equally on both sides; cut on one side only, a rising curve would start too high.
     index = np.arange(len(line.x))
     reach = np.minimum(index - first, end - 1 - index)
     sums = np.concatenate([[0.0], np.cumsum(line.y)])

@@ -97,15 +97,15 @@ def _setup_labels(parts: Sequence[Sequence[Member]]) -> list[str]:
         if counts[base] == 1:
             labels.append(base)
             continue
-        alike = [other[0].settings for other, its in zip(parts, bases, strict=True) if its == base]
-        what = _in_a_few_words(part[0], alike)
+        same_base = [other[0].settings for other, its in zip(parts, bases, strict=True) if its == base]
+        what = _in_a_few_words(part[0], same_base)
         labels.append(what if len(counts) == 1 else f"{base} {what}")
     twice = {label for label, count in Counter(labels).items() if count > 1}
     return [f"{label} ({part[0].setup[:6]})" if label in twice else label for label, part in zip(labels, parts, strict=True)]
 
 
-def _in_a_few_words(member: Member, alike: Sequence[dict[str, Any]]) -> str:
-    keys = differing_keys(alike)
+def _in_a_few_words(member: Member, others: Sequence[dict[str, Any]]) -> str:
+    keys = differing_keys(others)
     telling = [key for key in keys if not key.startswith(_POOR_LABELS)] or keys
     if len(telling) > _MOST_KEYS_IN_A_LABEL or not telling:
         return (member.facts.config.get("experiment.name") or member.facts.name or member.id).strip()

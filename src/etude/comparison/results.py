@@ -22,7 +22,7 @@ from etude.runs.statistics import Estimate, Summary, interquartile_mean, mean, p
 # What is compared if nothing is asked and no one metric is monitored: the first that any run has.
 USUAL_METRICS = ("eval/return_mean", "collect/return_mean", "train/loss")
 _RETURNS = ("eval/return_mean", "collect/return_mean", "eval/sample_return_mean", "eval/greedy_return_mean")
-_RETURNS += ("eval/mode_return_mean",)  # what runs of before call the last one
+_RETURNS += ("eval/mode_return_mean",)  # what older runs call the last one
 AGGREGATES = {"mean": mean, "iqm": interquartile_mean}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from etude.config import class_specs
@@ -10,68 +11,10 @@ from etude.config.layers import has, overlay, put, take
 from etude.config.registry import REGISTRIES, buffers
 from etude.config.universe import environment_id
 from etude.errors import ConfigError
+from etude.files.documents import parse_yaml
 
-# Dotted path as others write it → ours. Paths without a dot are keys of flat, single-level files.
-ALIASES: dict[str, str] = {
-    # a modular mono-repo's master schema
-    "training.total_timesteps": "training.total_steps",
-    "training.max_timesteps": "training.total_steps",
-    "training.max_iterations": "training.iterations",
-    "training.eval_frequency": "evaluation.every_steps",
-    "training.num_eval_episodes": "evaluation.episodes",
-    "training.checkpoint_frequency": "checkpoint.every_steps",
-    "algorithm.lr": "algorithm.learning_rate",
-    "algorithm.clip_ratio": "algorithm.clip_range",
-    "environment.name": "environment.id",
-    "environment.normalize_obs": "environment.normalize_observations",
-    "environment.normalize_reward": "environment.normalize_rewards",
-    # flat files of environment variants
-    "description": "environment.spec.description",
-    "env_id": "environment.id",
-    "algo_id": "algorithm.name",
-    "n_envs": "environment.num_envs",
-    "num_envs": "environment.num_envs",
-    "env_kwargs": "environment.kwargs",
-    "env_wrappers": "environment.wrappers",
-    "max_episode_steps": "environment.max_episode_steps",
-    "normalize_obs": "environment.normalize_observations",
-    "normalize_reward": "environment.normalize_rewards",
-    "spec": "environment.spec",
-    "project_id": "experiment.project",
-    "seed": "experiment.seed",
-    "max_timesteps": "training.total_steps",
-    "max_iterations": "training.iterations",
-    "max_env_steps": "training.total_steps",
-    "reward_threshold": "training.return_threshold",
-    "eval_episodes": "evaluation.episodes",
-    "eval_deterministic": "evaluation.mode",
-    "accelerator": "experiment.device",
-    "n_steps": "algorithm.rollout_steps",
-    "batch_size": "algorithm.batch_size",
-    "n_epochs": "algorithm.epochs",
-    "policy_lr": "algorithm.learning_rate",
-    "gamma": "algorithm.gamma",
-    "gae_lambda": "algorithm.gae_lambda",
-    "ent_coef": "algorithm.entropy_coef",
-    "vf_coef": "algorithm.value_coef",
-    "clip_range": "algorithm.clip_range",
-    "target_kl": "algorithm.target_kl",
-    "max_grad_norm": "algorithm.max_grad_norm",
-    "normalize_advantages": "algorithm.normalize_advantages",
-    "optimizer": "algorithm.optimizer",
-    "algorithm.n_steps": "algorithm.rollout_steps",
-    "algorithm.n_epochs": "algorithm.epochs",
-    "algorithm.num_learning_epochs": "algorithm.epochs",
-    "algorithm.policy_lr": "algorithm.learning_rate",
-    "algorithm.ent_coef": "algorithm.entropy_coef",
-    "algorithm.vf_coef": "algorithm.value_coef",
-    "algorithm.clip_param": "algorithm.clip_range",
-    "algorithm.lam": "algorithm.gae_lambda",
-    "algorithm.desired_kl": "algorithm.adaptive_kl",
-    "environment.n_envs": "environment.num_envs",
-    "environment.env_kwargs": "environment.kwargs",
-    "environment.env_wrappers": "environment.wrappers",
-}
+ALIASES: dict[str, str] = parse_yaml(Path(__file__).with_suffix(".yaml").read_bytes())
+"""Dotted path as others write it → ours."""
 
 # Short words of theirs that our own presets are written with.
 _OURS_TOO = ("description",)

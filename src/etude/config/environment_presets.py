@@ -1,7 +1,7 @@
 """The presets that come with Etude for an environment: its family's, and over that its own.
 
-Both are read alike: settings for any algorithm at the top (or under `_base`), and a block for each variant, which is an
-algorithm by its name or one with a name of its own. A family's preset is `presets/family/NAME.yaml`, by the names of
+Both have the same form: settings for any algorithm at the top (or under `_base`), and a block for each variant, which is an
+algorithm by its name or one with its own name. A family's preset is `presets/family/NAME.yaml`, by the names of
 `etude.environments.families`; an environment's is `presets/environment/ID.yaml`, with `--` for a slash.
 """
 

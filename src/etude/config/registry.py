@@ -153,6 +153,11 @@ def _see_current_folder() -> None:
     importlib.invalidate_caches()
 
 
+def _within(package: str, places: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Return places inside a package, by name, as places."""
+    return {name: (f"{package}.{place}", description) for name, (place, description) in places.items()}
+
+
 algorithms = Registry(
     "algorithm",
     {
@@ -189,7 +194,7 @@ networks = Registry(
     {
         "mlp": ("etude.components.networks.mlp:MLP", "Fully connected layers"),
         "cnn": ("etude.components.networks.cnn:CNN", "Convolutions over images, then fully connected layers"),
-        "head": ("etude.components.networks.head:Head", "Outputs of its own on another network's features"),
+        "head": ("etude.components.networks.head:Head", "Its own outputs on another network's features"),
         "gru": ("etude.components.networks.recurrent:GRU", "Memory by gated recurrent units"),
         "lstm": ("etude.components.networks.recurrent:LSTM", "Long short-term memory"),
         "transformer": (
@@ -248,70 +253,46 @@ callbacks = Registry(
 )
 wrappers = Registry(
     "wrapper",
-    {
-        "action_clip": ("etude.environments.wrappers.actions:ActionClip", "Continuous actions clipped to the task's bounds"),
-        "action_lag": ("etude.environments.wrappers.imperfections:ActionLag", "Actions that take effect some steps late"),
-        "action_mask": ("etude.environments.wrappers.actions:ActionMask", "Only some of the discrete actions allowed"),
-        "action_remap": ("etude.environments.wrappers.actions:ActionRemap", "A list of the task's actions to choose from"),
-        "action_rescale": ("etude.environments.wrappers.actions:ActionRescale", "Continuous actions in a range of your own"),
-        "action_reward": ("etude.environments.wrappers.bonuses:ActionReward", "A reward or cost for each discrete action"),
-        "breakout_features": ("etude.environments.wrappers.objects:BreakoutFeatures", "Breakout's objects as twelve numbers"),
-        "cartpole_shaping": (
-            "etude.environments.wrappers.potentials:CartPoleShaping",
-            "CartPole: a potential of angle and position",
-        ),
-        "channels_first": ("etude.environments.wrappers.images:ChannelsFirst", "A picture's channels moved to the front"),
-        "crop": ("etude.environments.wrappers.images:Crop", "A picture without its edges"),
-        "discrete_encoder": (
-            "etude.environments.wrappers.encoding:DiscreteEncoder",
-            "Discrete observations as numbers, bits or one-hot",
-        ),
-        "fire_reset": ("etude.environments.wrappers.episodes:FireReset", "A button pressed when an episode begins"),
-        "frame_skip": ("etude.environments.wrappers.timing:FrameSkip", "Each action held for several steps"),
-        "grayscale": ("etude.environments.wrappers.images:Grayscale", "Brightness instead of colours"),
-        "history": ("etude.environments.wrappers.stacking:History", "The last observations as one flat vector"),
-        "life_loss": ("etude.environments.wrappers.episodes:LifeLoss", "A lost life ends the episode, and the game goes on"),
-        "mountaincar_shaping": (
-            "etude.environments.wrappers.potentials:MountainCarShaping",
-            "MountainCar: a potential of energy",
-        ),
-        "noise": ("etude.environments.wrappers.imperfections:Noise", "Random errors of observations"),
-        "noop_start": ("etude.environments.wrappers.episodes:NoopStart", "A random number of idle steps first"),
-        "normalize_observations": (
-            "etude.environments.wrappers.normalization:NormalizeObservations",
-            "Sets environment.normalize_observations",
-        ),
-        "normalize_rewards": (
-            "etude.environments.wrappers.normalization:NormalizeRewards",
-            "Sets environment.normalize_rewards",
-        ),
-        "observation_lag": (
-            "etude.environments.wrappers.imperfections:ObservationLag",
-            "Observations that come some steps late",
-        ),
-        "pixel_observations": (
-            "etude.environments.wrappers.pixels:PixelObservations",
-            "The task's picture of itself as the observation",
-        ),
-        "pong_features": ("etude.environments.wrappers.objects:PongFeatures", "Pong's objects as eight numbers"),
-        "pong_shaping": (
-            "etude.environments.wrappers.potentials:PongShaping",
-            "Pong's objects: a potential of paddle and ball",
-        ),
-        "resize": ("etude.environments.wrappers.images:Resize", "Another size of picture, by area"),
-        "reward_clip": ("etude.environments.wrappers.rewards:RewardClip", "Rewards within bounds, or only their signs"),
-        "reward_scale": ("etude.environments.wrappers.rewards:RewardScale", "Rewards multiplied, and a constant added"),
-        "stack": ("etude.environments.wrappers.stacking:Stack", "The last observations, frames as channels"),
-        "state_count_bonus": ("etude.environments.wrappers.bonuses:StateCountBonus", "A reward for what was seldom seen"),
-        "sticky_actions": ("etude.environments.wrappers.timing:StickyActions", "The action before repeated now and then"),
-        "time_feature": ("etude.environments.wrappers.timing:TimeFeature", "The time that is left as part of the observation"),
-        "time_limit": ("etude.environments.wrappers.timing:TimeLimit", "Episodes cut after some decisions"),
-        "video": ("etude.environments.wrappers.episode_videos:RecordEpisodes", "Videos of the episodes of training"),
-        "vizdoom_shaping": (
-            "etude.environments.wrappers.vizdoom:VizdoomShaping",
-            "Doom: rewards for kills, health and ammunition",
-        ),
-    },
+    _within(
+        "etude.environments.wrappers",
+        {
+            "action_clip": ("actions:ActionClip", "Continuous actions clipped to the task's bounds"),
+            "action_lag": ("imperfections:ActionLag", "Actions that take effect some steps late"),
+            "action_mask": ("actions:ActionMask", "Only some of the discrete actions allowed"),
+            "action_remap": ("actions:ActionRemap", "A list of the task's actions to choose from"),
+            "action_rescale": ("actions:ActionRescale", "Continuous actions in a range of your own"),
+            "action_reward": ("bonuses:ActionReward", "A reward or cost for each discrete action"),
+            "breakout_features": ("objects:BreakoutFeatures", "Breakout's objects as twelve numbers"),
+            "cartpole_shaping": ("potentials:CartPoleShaping", "CartPole: a potential of angle and position"),
+            "channels_first": ("images:ChannelsFirst", "A picture's channels moved to the front"),
+            "crop": ("images:Crop", "A picture without its edges"),
+            "discrete_encoder": ("encoding:DiscreteEncoder", "Discrete observations as numbers, bits or one-hot"),
+            "fire_reset": ("episodes:FireReset", "A button pressed when an episode begins"),
+            "frame_skip": ("timing:FrameSkip", "Each action held for several steps"),
+            "grayscale": ("images:Grayscale", "Brightness instead of colours"),
+            "history": ("stacking:History", "The last observations as one flat vector"),
+            "life_loss": ("episodes:LifeLoss", "A lost life ends the episode, and the game goes on"),
+            "mountaincar_shaping": ("potentials:MountainCarShaping", "MountainCar: a potential of energy"),
+            "noise": ("imperfections:Noise", "Random errors of observations"),
+            "noop_start": ("episodes:NoopStart", "A random number of idle steps first"),
+            "normalize_observations": ("normalization:NormalizeObservations", "Sets environment.normalize_observations"),
+            "normalize_rewards": ("normalization:NormalizeRewards", "Sets environment.normalize_rewards"),
+            "observation_lag": ("imperfections:ObservationLag", "Observations that come some steps late"),
+            "pixel_observations": ("pixels:PixelObservations", "The task's picture of itself as the observation"),
+            "pong_features": ("objects:PongFeatures", "Pong's objects as eight numbers"),
+            "pong_shaping": ("potentials:PongShaping", "Pong's objects: a potential of paddle and ball"),
+            "resize": ("images:Resize", "Another size of picture, by area"),
+            "reward_clip": ("rewards:RewardClip", "Rewards within bounds, or only their signs"),
+            "reward_scale": ("rewards:RewardScale", "Rewards multiplied, and a constant added"),
+            "stack": ("stacking:Stack", "The last observations, frames as channels"),
+            "state_count_bonus": ("bonuses:StateCountBonus", "A reward for what was seldom seen"),
+            "sticky_actions": ("timing:StickyActions", "The action before repeated now and then"),
+            "time_feature": ("timing:TimeFeature", "The time that is left as part of the observation"),
+            "time_limit": ("timing:TimeLimit", "Episodes cut after some decisions"),
+            "video": ("episode_videos:RecordEpisodes", "Videos of the episodes of training"),
+            "vizdoom_shaping": ("vizdoom:VizdoomShaping", "Doom: rewards for kills, health and ammunition"),
+        },
+    ),
     supplied=("env",),
     # What configs from elsewhere call them.
     aliases={

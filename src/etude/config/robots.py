@@ -64,7 +64,7 @@ class CommandConfig:
     gait_hz: PositiveFloat = 2.0
     """Strides a second of the gait's clock."""
     levels: PositiveInt = 1
-    """In training, ranges grow to what they are in so many levels, robot by robot, as it follows its commands; 1: at once."""
+    """In training, in how many levels ranges grow to full width, robot by robot, as it follows its commands; 1: at once."""
     level_up: UnitInterval = 0.8
     """A robot moves a level up after an episode without a fall that followed commands better than this (1 is exactly)."""
     level_down: UnitInterval = 0.5
@@ -93,7 +93,7 @@ class TerrainConfig:
     cell: PositiveFloat = 0.1
     """Metres between two heights."""
     first_levels: PositiveInt = 3
-    """Robots begin in one of so many of the easiest rows."""
+    """Robots begin in one of this many of the easiest rows."""
     curriculum: bool = True
     """Move robots that walk off their tile to a harder one, and those that get nowhere to an easier one."""
     seed: Annotated[int, at_least(0)] = 0

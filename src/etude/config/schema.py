@@ -152,7 +152,7 @@ class TrainingConfig:
     """What to do when weights become NaN or infinite: stop; skip the gradient steps that would make them so; or rollback to
     the last save and go on with other random numbers, three times at most."""
     keep_paths: NonNegativeInt = 0
-    """How many of the last whole episodes to keep, for `run.last_paths()`: of all copies, or of the first so many. They are in
+    """How many of the last whole episodes to keep, for `run.last_paths()`: of all copies, or of the first N. They are in
     every checkpoint, and need a time limit."""
     callbacks: tuple[Annotated[Any, Component("callback")], ...] = ()
     """Your own callbacks: [{type: my_module.MyCallback, option: value}]."""
@@ -160,7 +160,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """How the policy is measured while it trains, on environments of its own."""
+    """How the policy is measured while it trains, on separate environments."""
 
     every_steps: NonNegativeInt | None = None
     """Environment steps between evaluations; 0 turns them off. Default: a tenth of the budget, or more in a short run:

@@ -80,7 +80,7 @@ class FileLayout:
     file: str
     sha256: str
     max_difference: float | None
-    """From the policy itself on random observations; null where it is not a number."""
+    """From the policy itself on random observations; null where it is NaN."""
 
 
 @dataclass(frozen=True)

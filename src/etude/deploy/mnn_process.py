@@ -1,4 +1,4 @@
-"""MNN in a process of its own: its converter prints, and may end the process. Needs MNN and numpy alone.
+"""MNN in its own process: its converter prints, and may end the process. Needs MNN and numpy alone.
 
 mnn_process.py convert MODEL.onnx MODEL.mnn
 mnn_process.py run MODEL.mnn INPUTS.npz OUTPUTS.npz INPUT,NAMES OUTPUT,NAMES

@@ -1,4 +1,4 @@
-"""Calls that may crash, hang or print: each in a process of its own, forked from one that has the imports behind it.
+"""Calls that may crash, hang or print: each in its own process, forked from one that has the imports behind it.
 
 What a call finds out on its way it tells at once, so that a crash loses only what would have come after.
 """
@@ -42,7 +42,7 @@ class Result:
     detail: str = ""
     """What was said, in one line."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What the call told."""
+    """What the call reported."""
     seconds: float = 0.0
     output: str = ""
     """All it printed, a traceback included."""

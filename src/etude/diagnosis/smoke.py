@@ -68,7 +68,7 @@ def config_names(contains: str = "") -> list[str]:
 
 
 def try_environments(names: Sequence[str], *, steps: int, jobs: int, timeout_s: float) -> Iterator[Outcome]:
-    """Take random steps in each environment, in a process of its own."""
+    """Take random steps in each environment, in its own process."""
     from etude.environments.check.probe import probe_steps
 
     calls = [Call(name, probe_steps, (name, steps)) for name in names]
@@ -80,7 +80,7 @@ def try_environments(names: Sequence[str], *, steps: int, jobs: int, timeout_s: 
 
 
 def try_presets(specs: Sequence[str], *, steps: int, jobs: int, timeout_s: float) -> Iterator[Outcome]:
-    """Train each preset for a few steps and at least one update, in a process of its own; nothing is left behind."""
+    """Train each preset for a few steps and at least one update, in its own process; nothing is left behind."""
     with tempfile.TemporaryDirectory(prefix="etude-smoke-") as folder:
         calls = [Call(spec, train_briefly, (spec, steps, folder)) for spec in specs]
         for result in run_isolated(calls, jobs=jobs, timeout_s=timeout_s, preload=["etude.training.session"]):

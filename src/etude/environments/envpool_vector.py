@@ -13,7 +13,7 @@ from torch import Tensor
 
 from etude.environments.gymnasium import complete_finals
 from etude.environments.spaces import action_spec, first_value, observation_specs, to_gymnasium
-from etude.environments.step_buffers import StepBuffers
+from etude.environments.step_buffers import BufferPair
 from etude.environments.vector import Observation, Step, VectorEnvironment
 
 
@@ -44,14 +44,13 @@ class EnvpoolVector(VectorEnvironment):
         self._first = first_value(action_space)
         self._action_dtype = np.dtype(action_space.dtype)
         self._make, self._pool = make, None
-        self._buffers = [StepBuffers(num_envs, specs) for _ in range(2)]
-        self._turn = 0
+        self._buffers = BufferPair.zeros(num_envs, specs)
 
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
         """Begin new episodes, copy i with `seeds[i]`; seeds are given to a pool when it is made, so this makes a new one."""
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} copies")
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # how Gymnasium's boxes round its bounds
             self._pool = self._make(seeds)
@@ -62,7 +61,7 @@ class EnvpoolVector(VectorEnvironment):
     def step(self, action: Tensor) -> Step:
         """Act in every copy; one that ends begins its next episode in the same step."""
         assert self._pool is not None, "reset first"
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         actions = np.asarray(to_gymnasium(action, self.single_action_space, self._first), self._action_dtype)
         observation, reward, terminated, truncated, _ = self._pool.step(actions)
         self._write(buffers.arrays, slice(None), observation)
@@ -78,10 +77,6 @@ class EnvpoolVector(VectorEnvironment):
     def close(self) -> None:
         """Free the threads."""
         self._pool = None
-
-    def _next_buffers(self) -> StepBuffers:
-        self._turn ^= 1
-        return self._buffers[self._turn]
 
     def _write(self, arrays: dict[str, np.ndarray], which: Any, observation: Any) -> None:
         for name, array in arrays.items():

@@ -18,7 +18,7 @@ _OURS = Path(__file__).parents[1]
 _INSTALLED = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 NOT_THEIRS = (EtudeError, KeyboardInterrupt, GeneratorExit, torch.OutOfMemoryError)
-"""What passes through an environment's code and is no failure of it, or has words of its own."""
+"""What passes through an environment's code and is no failure of it, or has its own words."""
 
 
 class BadValueError(ValueError):

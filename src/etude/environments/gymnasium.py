@@ -19,7 +19,7 @@ from etude.environments.goals import goal_functions
 from etude.environments.snapshots import snapshot
 from etude.environments.snapshots.rewind import EpisodeLog, is_rewindable, renew_world
 from etude.environments.spaces import action_spec, first_value, observation_specs, to_gymnasium
-from etude.environments.step_buffers import StepBuffers
+from etude.environments.step_buffers import BufferPair, StepBuffers
 from etude.environments.vector import RAW_REWARD, Observation, Step, VectorEnvironment
 from etude.errors import EnvironmentFailureError
 
@@ -38,7 +38,7 @@ class GymnasiumVector(VectorEnvironment):
         """Called with a copy whose episode has ended, before the next one begins: the last chance to look at it."""
         self._envs: list[gymnasium.Env[Any, Any]] = []
         for self.copy_at_work in range(num_envs):
-            with self._failures_told("making it"):
+            with self._failures_reported("making it"):
                 self._envs.append(_with_own_spaces(make()))
         self.copy_at_work, first = None, self._envs[0]
         self.single_observation_space = first.observation_space
@@ -51,9 +51,7 @@ class GymnasiumVector(VectorEnvironment):
         action_spec(first.action_space)  # refuses what no tensor can act in
         self._specs = observation_specs(first.observation_space)
         self._offset = first_value(first.action_space)
-        # Two sets in turn: what a step returned stays valid while the next one is made.
-        self.buffers = [StepBuffers(num_envs, self._specs) for _ in range(2)]
-        self._turn = 0
+        self.buffers = BufferPair.zeros(num_envs, self._specs)
         self._is_dict = "" not in self._specs
         self._shapes = {name: spec.shape for name, spec in self._specs.items()}
         self._shape = self._shapes.get("")
@@ -66,7 +64,7 @@ class GymnasiumVector(VectorEnvironment):
 
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
         """Begin new episodes, copy i with `seeds[i]`."""
-        buffers = self._next_buffers()
+        buffers = self.buffers.next()
         for index, seed in zip(range(self.num_envs), seeds, strict=True):
             self.copy_at_work = index
             _seed_spaces(self._envs[index], seed)
@@ -80,7 +78,7 @@ class GymnasiumVector(VectorEnvironment):
 
     def step(self, action: Tensor) -> Step:
         """Act in every copy; one that ends begins its next episode in the same step."""
-        buffers = self._next_buffers()
+        buffers = self.buffers.next()
         arrays, logs = buffers.arrays, self._logs
         actions = to_gymnasium(action, self.single_action_space, self._offset)
         try:
@@ -114,14 +112,14 @@ class GymnasiumVector(VectorEnvironment):
 
     def render(self) -> Any:
         """Return a picture of the first copy."""
-        with self._failures_told("render"):
+        with self._failures_reported("render"):
             return self._envs[0].render()
 
     def close(self) -> None:
         """Close every copy, also where one fails to."""
         with ExitStack() as stack:
             for index, env in enumerate(self._envs):
-                stack.enter_context(self._failures_told("close", index))
+                stack.enter_context(self._failures_reported("close", index))
                 stack.callback(env.close)
 
     def state_dict(self) -> dict[str, Any]:
@@ -142,9 +140,9 @@ class GymnasiumVector(VectorEnvironment):
     def load_copy(self, index: int, kind: str, saved: Any) -> None:
         """Continue one copy; `kind` is the key of `state_dict` that `saved` comes from."""
         self.copy_at_work = index
-        if kind in ("rewind", "replay"):  # the latter in checkpoints of before
+        if kind in ("rewind", "replay"):  # the latter in older checkpoints
             self._logs = self._logs or [EpisodeLog(env) for env in self._envs]
-            with self._failures_told("rewinding its episode"):
+            with self._failures_reported("rewinding its episode"):
                 self._logs[index].load_state_dict(saved)
             self.snapshot = "rewind"
         else:
@@ -171,10 +169,6 @@ class GymnasiumVector(VectorEnvironment):
         if self._logs:
             self._logs[index].observe(observation)
 
-    def _next_buffers(self) -> StepBuffers:
-        self._turn ^= 1
-        return self.buffers[self._turn]
-
     def _write(self, arrays: dict[str, np.ndarray], index: int, observation: Any) -> None:
         if not self._is_dict:
             if observation.__class__ is not np.ndarray or observation.shape != self._shape:
@@ -188,7 +182,7 @@ class GymnasiumVector(VectorEnvironment):
             array[index] = part
 
     @contextmanager
-    def _failures_told(self, doing: str, index: int | None = None) -> Iterator[None]:
+    def _failures_reported(self, doing: str, index: int | None = None) -> Iterator[None]:
         try:
             yield
         except NOT_THEIRS:

@@ -40,13 +40,13 @@ def make_environment(
     """Build the environment a config describes, or one like it with another width or a way to look at it.
 
     Wrappers that are for training only are left out where it is not for `training`. `device` is the learner's: environments
-    that can simulate there do, and `capture` lets them record their steps as CUDA graphs.
+    that can simulate there do, and `capture` lets them capture their steps.
     """
     count = num_envs or config.num_envs
     try:
         made = _make_vector(config, count, render_mode, training=training, device=device, capture=capture)
     except MemoryError:
-        raise UserError(f"environment.num_envs={count}: so many copies do not fit into memory; lower it") from None
+        raise UserError(f"environment.num_envs={count}: this many copies don't fit into memory; lower it") from None
     made.base.max_episode_steps = episode_limit(config)
     tell_mujoco_warnings()  # of its steps, where a model was compiled in silence
     return made

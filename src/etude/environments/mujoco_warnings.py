@@ -10,7 +10,7 @@ _said: set[str] = set()
 
 
 def tell_mujoco_warnings() -> None:
-    """From now on this process prints MuJoCo's warnings, each kind once; nothing where MuJoCo is not loaded or told already."""
+    """From now on this process prints MuJoCo's warnings, each kind once; nothing where MuJoCo is not loaded."""
     mujoco: Any = sys.modules.get("mujoco")
     if mujoco is not None and hasattr(mujoco, "set_mju_user_warning") and mujoco.get_mju_user_warning() is None:
         mujoco.set_mju_user_warning(_tell)

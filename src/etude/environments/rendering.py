@@ -57,7 +57,7 @@ class Camera:
         return end
 
     def _reason(self, error: Exception) -> str:
-        """Say once why there is no picture: an environment's failure has words of its own, and so has a missing package."""
+        """Say once why there is no picture: an environment's failure has its own words, and so has a missing package."""
         if isinstance(error.__cause__ or error, gymnasium.error.DependencyNotInstalled):
             return str(error.__cause__ or error)
         said = str(error) if isinstance(error, EtudeError) else f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""How Gymnasium spaces look as tensors, and which of them have no such look."""
+"""Gymnasium spaces as tensors, and which spaces are unsupported."""
 
 from __future__ import annotations
 

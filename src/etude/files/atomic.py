@@ -104,7 +104,7 @@ def remove_leftovers(directory: Path, *names: str) -> None:
 
 
 def _forget(temporary: Path) -> None:
-    # What is wrong with the disk is told by the error that led here.
+    # The error that brought us here says what is wrong with the disk.
     with contextlib.suppress(OSError):
         temporary.unlink(missing_ok=True)
 

@@ -37,7 +37,7 @@ class LimitError(DocumentError):
 
 
 def read_yaml(path: Path, most: int = LARGEST_TEXT) -> Any:
-    """Return what a YAML file says: OSError where it can't be read, DocumentError where it is no sound YAML."""
+    """Return what a YAML file says: OSError where it can't be read, DocumentError where it is not valid YAML."""
     return parse_yaml(read_bytes(path, most))
 
 
@@ -56,7 +56,7 @@ def check_yaml(text: bytes | str) -> None:
 
 
 def read_json(path: Path, most: int = LARGEST_TEXT, *, digits: int = LONGEST_NUMBER) -> Any:
-    """Return what a JSON file says: OSError where it can't be read, DocumentError where it is no sound JSON."""
+    """Return what a JSON file says: OSError where it can't be read, DocumentError where it is not valid JSON."""
     return parse_json(read_bytes(path, most), digits=digits)
 
 
@@ -98,5 +98,5 @@ def _depths(value: Any) -> Iterator[int]:
 
 
 def too_long(number: str) -> str:
-    """Say what is wrong with a number of so many digits."""
+    """Say what is wrong with a number that has too many digits."""
     return f"a whole number of {len(number):,} digits ({number[:12]}...)"

@@ -22,7 +22,7 @@ _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class RefusedFileError(EtudeError, OSError):
-    """What stands in a file's place is none that Etude opens; an OSError whose message is already the line to show."""
+    """What stands in a file's place is not a file that Etude opens; an OSError whose message is already the line to show."""
 
     def __init__(self, number: int, path: Path, reason: str) -> None:
         super().__init__(number, reason, str(path))
@@ -50,7 +50,7 @@ def open_descriptor(path: Path, flags: int) -> int:
 def read_bytes(path: Path, most: int = LARGEST_TEXT) -> bytes:
     """Return what a regular file holds; one of more than `most` bytes is refused."""
     with open(open_descriptor(path, os.O_RDONLY), "rb") as file:
-        # Its size first: a read of at most so many bytes would ask for memory for all of them.
+        # Its size first: a read of at most N bytes would ask for memory for all N.
         data = file.read() if os.fstat(file.fileno()).st_size <= most else None
     if data is None or len(data) > most:
         raise RefusedFileError(errno.EOVERFLOW, path, f"larger than the {most:,} bytes allowed")

@@ -26,7 +26,7 @@ _MP4 = ("-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv
 
 
 def check_format(path: Path) -> None:
-    """Refuse a file whose ending is none that can be written."""
+    """Refuse a file whose format can't be written, by its ending."""
     if path.suffix.lower() not in FORMATS:
         raise UserError(f"video {path}: the name must end in {' or '.join(FORMATS)}")
 

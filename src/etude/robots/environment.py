@@ -100,7 +100,7 @@ class RobotVector(VectorEnvironment):
         self._place_nominal = self._nominal_state()
         self.render_fps = 1.0 / self.dt
         self.listener: Callable[[State], None] | None = None
-        """Called with the state that every step led to, before any robot begins again."""
+        """Called with the state after every step, before any robot begins again."""
         self._view, self._camera = View(), None
         self._on_host = self.device.type == "cpu"
         self._captures = capture and self.device.type == "cuda"
@@ -206,8 +206,8 @@ class RobotVector(VectorEnvironment):
 
     def more_metrics(self, metrics: dict[str, float]) -> dict[str, float]:
         """Return every reward term as it was before its weight: a mean divides as its parts would."""
-        told = {name: (metrics.get(f"reward/{name}"), weight) for name, (_, weight) in self.rewards.items()}
-        return {f"reward_raw/{name}": value / weight for name, (value, weight) in told.items() if value is not None}
+        weighted = {name: (metrics.get(f"reward/{name}"), weight) for name, (_, weight) in self.rewards.items()}
+        return {f"reward_raw/{name}": value / weight for name, (value, weight) in weighted.items() if value is not None}
 
     def _aim(self, action: Tensor) -> None:
         """From an action to targets for the motors."""

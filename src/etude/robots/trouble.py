@@ -1,4 +1,4 @@
-"""Robots whose numbers have become none: found where they are, reported once, never learnt from."""
+"""Robots whose state has become NaN or infinite: found on the device, reported once, never learnt from."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Trouble:
         robot = facts["robot"]
         if kind == _REWARD:
             term = next(name for name, bad in zip(self._terms, facts["terms"], strict=True) if bad)
-            raise EtudeError(f"environment.robot.rewards.{term}: is not a number for robot {robot}, whose state is finite")
+            raise EtudeError(f"environment.robot.rewards.{term}: is NaN or infinite for robot {robot}, whose state is finite")
         velocity, action = ([round(x, 3) for x in facts[name]] for name in ("velocity", "action"))
         raise EtudeError(
             f"robot {robot} has become unstable {facts['age']} steps into its episode (its base moved at {velocity} m/s and "

@@ -81,10 +81,10 @@ def best_ranked(newest: AnyRanked, found: Sequence[AnyRanked], count: int) -> li
     if not ranked:
         return []
     (metric, mode, _), _ = max(ranked, key=lambda pair: pair[1].sequence)
-    alike = [(value, saved) for (its_metric, its_mode, value), saved in ranked if (its_metric, its_mode) == (metric, mode)]
+    comparable = [(value, saved) for (its_metric, its_mode, value), saved in ranked if (its_metric, its_mode) == (metric, mode)]
     sign = 1 if mode == "min" else -1
-    alike.sort(key=lambda pair: (sign * pair[0], pair[1].sequence))
-    return [saved.name for _, saved in alike[:count]]
+    comparable.sort(key=lambda pair: (sign * pair[0], pair[1].sequence))
+    return [saved.name for _, saved in comparable[:count]]
 
 
 def _rank(metadata: Mapping[str, object]) -> tuple[str, str, float] | None:

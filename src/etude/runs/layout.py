@@ -10,53 +10,23 @@ class RunLayout:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    @property
-    def record_path(self) -> Path:
+        self.record_path = path / "run.json"
         """Who runs it and how it stands."""
-        return self.path / "run.json"
-
-    @property
-    def config_path(self) -> Path:
+        self.config_path = path / "config.yaml"
         """What was asked."""
-        return self.path / "config.yaml"
-
-    @property
-    def resolved_path(self) -> Path:
+        self.resolved_path = path / "resolved.yaml"
         """Every concrete value that came of it."""
-        return self.path / "resolved.yaml"
-
-    @property
-    def metrics_path(self) -> Path:
+        self.metrics_path = path / "metrics.jsonl"
         """Every metric row, appended."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def csv_path(self) -> Path:
+        self.csv_path = path / "metrics.csv"
         """The metrics as a table, derived."""
-        return self.path / "metrics.csv"
-
-    @property
-    def summary_path(self) -> Path:
+        self.summary_path = path / "summary.json"
         """The results in short."""
-        return self.path / "summary.json"
-
-    @property
-    def log_path(self) -> Path:
+        self.log_path = path / "run.log"
         """What was said while it ran."""
-        return self.path / "run.log"
-
-    @property
-    def checkpoints_path(self) -> Path:
+        self.checkpoints_path = path / "checkpoints"
         """The folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def logs(self) -> Path:
+        self.logs = path / "logs"
         """The folder of other logs."""
-        return self.path / "logs"
-
-    @property
-    def videos(self) -> Path:
+        self.videos = path / "videos"
         """The folder of videos."""
-        return self.path / "videos"

@@ -170,7 +170,7 @@ class Run(RunLayout):
         self._edit_record(lambda record: {**record, "group": None if group is None else group.strip()})
 
     def _edit_record(self, edit: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-        # A lock of its own: the run's is held by the trainer for hours, and whoever tags the run must not wait for that.
+        # Its own lock: the run's is held by the trainer for hours, and whoever tags the run must not wait for that.
         with brief_lock(self.path / ".record.lock"):
             record = edit(self.record)
             try:

@@ -138,7 +138,7 @@ def probability_of_improvement(ours: Strata, theirs: Strata, *, resamples: int =
 
 
 def performance_profile(strata: Strata, thresholds: ArrayLike) -> Array:
-    """Return the share of runs that score above each threshold, every task counting alike."""
+    """Return the share of runs that score above each threshold, every task with the same weight."""
     levels = np.asarray(thresholds, dtype=np.float64)
     return np.mean([(scores[:, None] > levels).mean(axis=0) for scores in _checked(strata)], axis=0)
 

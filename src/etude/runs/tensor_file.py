@@ -67,12 +67,12 @@ def content_of(tensor: torch.Tensor) -> memoryview:
 
 
 def read_tensors(data: bytes) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """Return the words and the tensors of a file whose bytes are `data`; ValueError when it is none of these."""
+    """Return the words and the tensors of a file whose bytes are `data`; ValueError when it is not such a file."""
     _check_length(data[: _LENGTH_FIELD + 1], len(data))
     header = parse_json(data[_LENGTH_FIELD : _LENGTH_FIELD + int.from_bytes(data[:_LENGTH_FIELD], "little")])
     words = header.get(_METADATA, {}) if isinstance(header, dict) else None
     if not isinstance(words, dict) or not all(isinstance(word, str) for word in words.values()):
-        raise ValueError("its header is none of safetensors")
+        raise ValueError("its header is not that of a safetensors file")
     try:
         tensors = safetensors.torch.load(data)
     except Exception as error:  # for strange files the library raises its own type, KeyError, ValueError ...

@@ -1,7 +1,7 @@
 """Was this run directory made by this user on this machine?
 
 Whoever copies a run from elsewhere, or edits its config, gets no: only then may a config name code to import. The code that
-is stored with a run has a signature of its own, and is executed only if that holds.
+is stored with a run has its own signature, and is executed only if that holds.
 """
 
 from __future__ import annotations

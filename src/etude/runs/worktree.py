@@ -1,4 +1,4 @@
-"""The exact code of a run in a git worktree of its own; the user's files, index and branch are never touched."""
+"""The exact code of a run in its own git worktree; the user's files, index and branch are never touched."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Alerts:
 
     @contextmanager
     def about(self, what: str, consequence: str) -> Iterator[None]:
-        """Within, a failure to write `what` is told together with its consequence, and nothing else happens."""
+        """Within, a failure to write `what` is reported together with its consequence, and nothing else happens."""
         try:
             yield
         except (OSError, EtudeError) as error:

@@ -1,4 +1,4 @@
-"""A sink that may hang, such as one across a network, in a thread of its own: training waits for it once, and not for long."""
+"""A sink that may hang, such as one across a network, in its own thread: training waits for it once, and not for long."""
 
 from __future__ import annotations
 

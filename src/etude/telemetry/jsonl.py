@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import EtudeError
+from etude.files.atomic import fsync_directory, write_bytes_atomic
 from etude.files.csv_text import csv_text
 from etude.files.documents import DocumentError, parse_json
 from etude.files.regular import open_descriptor, own_folder, read_bytes
@@ -35,7 +36,7 @@ class JsonlSink:
         self._path = path
         self._size, self._hash = 0, hashlib.sha256()
         self._end_at_a_line()
-        _sync_folder(path)
+        fsync_directory(path.parent)
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append the rows; on a full disk the file is cut back to its last whole row and the error is raised."""
@@ -116,7 +117,7 @@ def supersede(path: Path, saved: Mapping[str, object], superseded: Path) -> int:
     data = _read_if_there(path)
     offset, digest = saved.get("metrics_offset"), saved.get("metrics_sha256")
     if type(offset) is not int or offset < 0:
-        raise EtudeError(f"{path}: the checkpoint's position {str(offset)[:40]} is none; the checkpoint is damaged")
+        raise EtudeError(f"{path}: the checkpoint's position {str(offset)[:40]} is not one of bytes; the checkpoint is damaged")
     if offset > len(data):
         data = _put_back(path, data, offset, digest, superseded)
     if offset > len(data):
@@ -223,34 +224,12 @@ def _whole_lines(data: bytes) -> tuple[bytes, bool]:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        temporary.unlink(missing_ok=True)  # what a killed writer left, or a link that somebody put there
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException as error:
-        # On a full disk the half of a new file would take the room that others need.
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _named(error, path) from error
-        raise
-    _sync_folder(path)
+        write_bytes_atomic(path, data)
+    except OSError as error:
+        raise _named(error, path) from error
 
 
 def _named(error: OSError, path: Path) -> OSError:
     """The same error with the file's name, which a write through a descriptor does not know."""
     return OSError(error.errno, error.strerror or str(error), str(path))
-
-
-def _sync_folder(path: Path) -> None:
-    if os.name == "nt":  # Windows can't open a folder; its renames are journalled
-        return
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

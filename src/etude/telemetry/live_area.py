@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TextIO, cast
+from typing import TextIO
 
 from rich.console import Console as RichConsole
 from rich.text import Text
 
 from etude.files.printable import printable_line
+from etude.telemetry.standing_in import StandIns
 
 
 class LiveArea:
@@ -21,7 +21,7 @@ class LiveArea:
         self._rich = RichConsole(file=stream, force_terminal=True, highlight=False, legacy_windows=False)
         self._drawn = ""
         self._line_widths: list[int] = []
-        self._redirected: list[tuple[str, TextIO, TextIO]] = []
+        self._redirected = StandIns(self._print_above)
         # Other threads may print while this one draws.
         self.lock = threading.RLock()
 
@@ -60,20 +60,14 @@ class LiveArea:
 
     def redirect_prints(self) -> None:
         """From now on, what anyone prints to this terminal appears above the area."""
-        for name in ("stdout", "stderr"):
-            current: TextIO = getattr(sys, name)
-            if current.isatty():
-                above = cast("TextIO", _PrintedAbove(current, self))
-                setattr(sys, name, above)
-                self._redirected.append((name, current, above))
+        self._redirected.take_over()
 
     def restore_prints(self) -> None:
         """Undo `redirect_prints`, unless someone else has replaced the streams since."""
-        for name, original, above in self._redirected:
-            cast("_PrintedAbove", above).finish_line()
-            if getattr(sys, name) is above:
-                setattr(sys, name, original)
-        self._redirected.clear()
+        self._redirected.give_back(end_line=True)
+
+    def _print_above(self, stream: TextIO, whole: str) -> None:
+        self.around(lambda: (stream.write(whole), stream.flush()))
 
     def _render(self, lines: Sequence[Text], crop: bool = True) -> str:
         with self._rich.capture() as captured:
@@ -93,29 +87,3 @@ class LiveArea:
 def _safe(line: Text) -> Text:
     """Return the line, or without its styles where it would move the cursor: names of metrics may be a stranger's."""
     return line if line.plain.isprintable() else Text(printable_line(line.plain))
-
-
-class _PrintedAbove:
-    """Stands in for sys.stdout or sys.stderr and hands whole lines to the real one above the live area."""
-
-    def __init__(self, stream: TextIO, area: LiveArea) -> None:
-        self._stream = stream
-        self._area = area
-        self._unfinished = ""
-
-    def write(self, text: str) -> int:
-        with self._area.lock:
-            whole, newline, self._unfinished = (self._unfinished + text).rpartition("\n")
-            if newline:
-                self._area.around(lambda: (self._stream.write(whole + newline), self._stream.flush()))
-        return len(text)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def finish_line(self) -> None:
-        if self._unfinished:
-            self.write("\n")
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)

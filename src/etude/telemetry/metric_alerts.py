@@ -53,7 +53,7 @@ class Returns:
 
     What it has reached must be more than the spread of its episodes, or chance alone would put every second run there.
     The same numbers mean different things in a run that learns and in one that doesn't. A critic explains nothing of returns
-    that are all alike, as those of a solved task are; a policy that improves fast moves far.
+    that are all the same, as those of a solved task are; a policy that improves fast moves far.
     """
 
     def __init__(self) -> None:

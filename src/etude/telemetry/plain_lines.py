@@ -1,4 +1,4 @@
-"""A run told in plain lines, for pipes, CI and run.log."""
+"""A run reported in plain lines, for pipes, CI and run.log."""
 
 from __future__ import annotations
 

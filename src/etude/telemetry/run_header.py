@@ -1,4 +1,4 @@
-"""What the console is told about a run: once when it starts and once when it ends."""
+"""What the console is given about a run: once when it starts and once when it ends."""
 
 from __future__ import annotations
 

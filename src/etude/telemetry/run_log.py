@@ -25,7 +25,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@
 class RunLog:
     """An append-only text file whose lines begin with the time; each is with the operating system at once.
 
-    A disk that takes no line costs the line, never the run: `on_failure` is told once, and later lines are tried again.
+    A disk that takes no line costs the line, never the run: `on_failure` is called once, and later lines are tried again.
     """
 
     def __init__(self, path: Path, on_failure: Callable[[str], None] | None = None) -> None:
@@ -77,8 +77,8 @@ class RunLog:
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
-                told = f"run.log can't be written: {error.strerror or error}; the run goes on without these lines"
-                (self.on_failure or _say)(told)
+                problem = f"run.log can't be written: {error.strerror or error}; the run goes on without these lines"
+                (self.on_failure or _say)(problem)
 
 
 def _say(text: str) -> None:

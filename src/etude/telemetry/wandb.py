@@ -71,7 +71,7 @@ class WandbSink:
             self._rows += 1
 
     def flush(self) -> None:
-        """W&B sends from a process of its own; there is nothing to push."""
+        """W&B sends from its own process; there is nothing to push."""
 
     def close(self) -> None:
         """Finish the W&B run."""

@@ -15,7 +15,7 @@ from gymnasium import spaces
 LENGTH = 5
 """Steps of an episode of Termination, and of TimeLimit."""
 WANTED = (-1, 1, 1, -1, 1, -1, -1, 1)
-"""The action that earns in each state of Now and Later: so many that a policy can't be right by luck."""
+"""The action that earns in each state of Now and Later: enough that a policy can't be right by luck."""
 
 
 class Probe(gymnasium.Env[Any, Any]):

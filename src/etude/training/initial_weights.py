@@ -74,7 +74,7 @@ def _checked(saved: Any, ours: Mapping[str, Tensor], source: Checkpoint, prefix:
             there = f"is {list(theirs[name])}" if name in theirs else "does not exist"
             raise UserError(
                 f"experiment.init_from: {prefix}{name} is {list(shape)} here and {there} in {source.path}; "
-                "the networks must be alike"
+                "the networks must have the same shape"
             )
     return {name: saved[name] for name in ours}
 

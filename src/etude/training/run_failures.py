@@ -12,7 +12,7 @@ from etude.runs.run import Run
 
 
 @contextmanager
-def disk_failures_told(run: Run) -> Iterator[None]:
+def disk_failures_reported(run: Run) -> Iterator[None]:
     """Within, a disk that is full, read-only or broken ends the sitting with one line, and no traceback."""
     try:
         yield

@@ -50,7 +50,7 @@ class Seed:
 
 @dataclass
 class SeedGroup:
-    """Trains the same thing with each seed, each in a process of its own; one that fails doesn't stop the others."""
+    """Trains the same thing with each seed, each in its own process; one that fails doesn't stop the others."""
 
     name: str
     root: Path
@@ -103,7 +103,7 @@ class SeedGroup:
             member.errors = folder / f"{member.seed}.txt"
             words = [*self.arguments, f"--seed={member.seed}", f"--group={self.name}", f"--runs={self.root}", "--quiet"]
             with member.errors.open("wb") as errors:
-                # A session of its own: Ctrl-C reaches the parent alone, which passes it on once.
+                # Its own session: Ctrl-C reaches the parent alone, which passes it on once.
                 member.process = subprocess.Popen(
                     [sys.executable, "-m", "etude", "train", *words],
                     stdin=subprocess.DEVNULL,

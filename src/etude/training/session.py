@@ -39,7 +39,7 @@ from etude.telemetry.metric_alerts import MetricAlerts
 from etude.telemetry.run_log import tee_to
 from etude.telemetry.sinks import Sink, SinkGroup
 from etude.training import assembly, initial_weights, run_facts
-from etude.training.run_failures import disk_failures_told, goes_on
+from etude.training.run_failures import disk_failures_reported, goes_on
 from etude.training.run_sinks import alert_rules, check_sinks, optional_sinks
 from etude.training.stop_signals import stopping_on_signals
 from etude.training.stored_config import config_changes, load_config, migration_notes
@@ -105,7 +105,7 @@ class Training:
             stack.callback(console.close)
             log.on_failure = alert = global_generators_kept()(partial(console.message, error=True))
             alerts = Alerts(alert)
-            stack.enter_context(disk_failures_told(run))
+            stack.enter_context(disk_failures_reported(run))
             run.remove_leftovers()
             run.update_status(status="running")
             rows = JsonlSink(run.metrics_path)
@@ -213,8 +213,8 @@ def start(
 ) -> Training:
     """Begin a new run. Everything that can be wrong with the request is found before it exists.
 
-    `debug` checks every module's output and every gradient; `profile` writes a trace of so many cycles.
-    `tell` is told what is being done, where it may take a while.
+    `debug` checks every module's output and every gradient; `profile` is the number of cycles to trace.
+    `tell` is called with what is being done, where it may take a while.
     """
     config = assembly.resolve(composition.config)
     source = None if config.experiment.init_from is None else initial_weights.find_source(config.experiment.init_from, root)
@@ -275,7 +275,7 @@ def reopen(
 
     `force` loads a checkpoint of another workflow if its state fits.
     """
-    with disk_failures_told(run), ExitStack() as held:
+    with disk_failures_reported(run), ExitStack() as held:
         held.enter_context(run.lock())
         run.require_own_folders()
         before = load_config(run, trusted=trusted)

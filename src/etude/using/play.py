@@ -226,7 +226,7 @@ def play(
 
 
 def number_of_episodes(episodes: int | None, record_length: int | None) -> int | None:
-    """Return how many to play: 5 by default, and as many as needed for a video of so many frames."""
+    """Return how many to play: 5 by default, and as many as needed for a video of a given length."""
     if record_length is not None and episodes is not None:
         raise UserError("a number of episodes and a number of frames can't both be kept; give one of them")
     return 5 if episodes is None and record_length is None else episodes

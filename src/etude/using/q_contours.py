@@ -116,7 +116,7 @@ def _check(config: Config, environment: Any, observations: Sequence[Sequence[flo
         raise UserError(f"q_contours: {config.algorithm.name} has no Q-function of actions; sac, sql, td3 and tqc have")
     for values in observations:
         if seen.shape != (len(values),):
-            raise UserError(f"q_contours: observations: {list(values)} is none of {name}, which has {seen}")
+            raise UserError(f"q_contours: observations: {list(values)} is not an observation of {name}, which has {seen}")
 
 
 def _workflow(stored: StoredPolicy, environment: Any) -> Any:

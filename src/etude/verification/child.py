@@ -25,7 +25,7 @@ from etude.runs.run import Run
 
 try:
     from etude.training import assembly, session
-except ImportError:  # an Etude of before these had a room of their own
+except ImportError:  # an older Etude, before these had their own room
     assembly, session = import_module("etude.assembly"), import_module("etude.session")
 
 POSITION = ("env_steps", "updates", "cycles")
@@ -224,7 +224,7 @@ def _difference(name: str, one: Any, other: Any) -> float:
 
 
 def main() -> int:
-    """Do what the request file asks; a clear error is told to the comparing process, any other shows its traceback."""
+    """Do what the request file asks; a clear error is reported to the comparing process, any other shows its traceback."""
     request, pipe = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Pipe(int(sys.argv[2]))
     try:
         {"run": run_again, "modes": compare_modes}[request["task"]](request, pipe)

@@ -1,4 +1,4 @@
-"""Runs a run again, in processes of their own: from the beginning, through what was changed on the way, to its end."""
+"""Runs a run again, in separate processes: from the beginning, through what was changed on the way, to its end."""
 
 from __future__ import annotations
 
@@ -178,6 +178,6 @@ def _child(asked: Path, place: CodePlace, output: IO[bytes]) -> Iterator[tuple[s
             yield process, pipe
         finally:
             if process.poll() is None:
-                # Its environments may have processes of their own.
+                # Its environments may have their own processes.
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

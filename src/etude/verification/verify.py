@@ -68,7 +68,7 @@ class Listener:
         """Take in a message."""
 
     def begin(self, what: str, goal: int) -> None:
-        """A re-run is about to start, of so many environment steps."""
+        """A re-run of `goal` environment steps is about to start."""
 
     def begun(self) -> None:
         """Its process is ready and trains."""

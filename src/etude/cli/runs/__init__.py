@@ -12,6 +12,6 @@ app.command("etude.cli.runs.tag:tag", name="tag", help="Tag a run, or remove tag
 app.command("etude.cli.runs.group:group", name="group", help="Put a run into a group, or take it out.")
 app.command("etude.cli.runs.cleanup:cleanup", name="cleanup", help="Remove the checkpoints of runs that are not worth keeping.")
 app.command("etude.cli.runs.rebuild:rebuild", name="rebuild", help="Build the index of runs anew from their directories.")
-app.command("etude.cli.runs.checkout:checkout", name="checkout", help="Restore a run's exact code into a worktree of its own.")
+app.command("etude.cli.runs.checkout:checkout", name="checkout", help="Restore a run's exact code into its own worktree.")
 app.command("etude.cli.runs.compare:compare", name="compare", help="Compare runs: statistics over seeds, what differs, plots.")
 app.command("etude.cli.runs.export:export", name="export", help="Export results over seeds as LaTeX, Markdown, CSV or JSON.")

@@ -1,35 +1,31 @@
-"""`etude runs checkout`: a run's exact code, in a folder of its own."""
+"""`etude runs checkout`: a run's exact code, in its own folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from etude.cli.output import emit_json, emit_path, note, say
+from etude.cli.parameters import AsJson, RunName, RunsFolder
 from etude.cli.places import find_run
 
 
 def checkout(
-    run: Annotated[str, Parameter(name="RUN")],
+    run: RunName,
     /,
     *,
     to: Path | None = None,
     repo: Path | None = None,
     remove: bool = False,
     force: bool = False,
-    runs: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
 ) -> int:
-    """Restore the exact code of a run into a git worktree of its own; your own files, index and branch stay as they are.
+    """Restore the exact code of a run into its own git worktree; your own files, index and branch stay as they are.
 
     Commit, uncommitted changes and untracked files come back as they were when the run was started. The path is printed.
 
     Parameters
     ----------
-    run
-        @last, @best, an id, a unique prefix of one, a name, or a path.
     to
         Where to put it. Default: .worktrees/ID beside the run.
     repo
@@ -38,10 +34,6 @@ def checkout(
         Remove the worktree that was made of this run.
     force
         With --remove: even if files in it were changed.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    as_json
-        Print JSON.
     """
     from etude.errors import UserError
     from etude.runs import trust, worktree

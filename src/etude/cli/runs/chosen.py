@@ -4,9 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
-from etude.cli.places import find_run, runs_root
+from cyclopts import Parameter
+
+from etude.cli.places import existing_runs_root, find_run
 from etude.errors import UserError
+
+RunFilters = Annotated[
+    list[str] | None,
+    Parameter(
+        name=["--filter", "-f"],
+        help="Take every run that meets this too, such as algorithm=ppo or eval/return_mean>400; several must all hold.",
+    ),
+]
+RunGroup = Annotated[
+    str | None,
+    Parameter(help="Take every run of this group too, or of groups such as sweep-*; with --filter, those that meet both."),
+]
+GroupBy = Annotated[
+    str | None,
+    Parameter(
+        help="What makes a group: setup (all but the seed; the default), group, name, algorithm, environment, run, seed, or "
+        "the name of a setting, such as algorithm.gamma."
+    ),
+]
+At = Annotated[
+    str,
+    Parameter(help="Where values are taken: last (each run's end), common (the end of the shortest), or a number on the axis."),
+]
+Axis = Annotated[Literal["env_steps", "decisions", "updates", "episodes", "time"], Parameter(help="What curves run over.")]
 
 
 def chosen_runs(selectors: Sequence[str], filters: Sequence[str], group: str | None, runs: Path | None) -> list[Path]:
@@ -20,9 +47,7 @@ def chosen_runs(selectors: Sequence[str], filters: Sequence[str], group: str | N
         from etude.runs.index import RunIndex
         from etude.runs.run_query import Query
 
-        root = runs_root(runs)
-        if not root.is_dir():
-            raise UserError(f"there is no runs directory {root.absolute()}")
+        root = existing_runs_root(runs)
         conditions = our_words(filters)
         if group is not None:
             conditions.append(Condition(f"group={group}", "group", "=", group))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from etude.cli.output import emit_json, note, say
-from etude.cli.places import runs_root
+from etude.cli.parameters import AsJson, RunsFolder
+from etude.cli.places import existing_runs_root
 from etude.cli.runs.list import Filters
 from etude.cli.runs.words import age, number, size
 
@@ -25,8 +24,8 @@ def cleanup(
     filters: Filters = None,
     whole: bool = False,
     yes: bool = False,
-    runs: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Remove the checkpoints and videos of runs; without --yes it only says what would go.
 
@@ -46,10 +45,6 @@ def cleanup(
         Remove whole runs, results included.
     yes
         Do it.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    as_json
-        Print JSON.
     """
     from etude.cli.runs.spelling import our_spelling, our_words
     from etude.errors import UserError
@@ -61,9 +56,7 @@ def cleanup(
         raise UserError("say what to keep: --keep-best N, --keep-recent DAYS or both (0 keeps none)")
     if metric is not None and not keep_best:
         raise UserError(f"--metric {metric} says what is best: add --keep-best N")
-    root = runs_root(runs)
-    if not root.is_dir():
-        raise UserError(f"there is no runs directory {root.absolute()}; name another with --runs or $ETUDE_RUNS")
+    root = existing_runs_root(runs)
     looked_at = Query(our_words(filters or ())).apply(RunIndex(root).read().runs)
     plan = plan_cleanup(
         looked_at,
@@ -108,8 +101,8 @@ def _print_plan(plan: list[Verdict], doomed: list[Verdict], failures: dict[str, 
     width = max((len(verdict.run.id) for verdict in gone), default=0)
     for verdict in gone:
         run = verdict.run
-        told = f"{run.status:<11} {number(run.best):>8}  {age(age_seconds(run)):>4}"
-        say(f"{run.id:<{width}}  {told}  {size(verdict.size):>9}")
+        facts = f"{run.status:<11} {number(run.best):>8}  {age(age_seconds(run)):>4}"
+        say(f"{run.id:<{width}}  {facts}  {size(verdict.size):>9}")
     removed = f"{size(sum(verdict.size for verdict in gone))} in {len(gone)} {'run' if len(gone) == 1 else 'runs'}"
     kept = Counter(verdict.kept_because for verdict in plan if verdict.kept_because)
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(kept.items())) or "none"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import Parameter
-
-from etude.cli.output import emit_json, note, say
-from etude.cli.runs.chosen import chosen_runs, split_metrics
-from etude.cli.runs.list import Filters
+from etude.cli.output import emit_json, note, say, write_file
+from etude.cli.parameters import AsJson, RunNames, RunsFolder
+from etude.cli.runs.chosen import At, Axis, GroupBy, RunFilters, RunGroup, chosen_runs, split_metrics
 from etude.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,48 +17,31 @@ _SUFFIXES = (".html", ".png", ".svg", ".pdf")
 
 
 def compare(
-    *selected: Annotated[str, Parameter(name="RUN")],
-    filters: Filters = None,
-    group: str | None = None,
+    *selected: RunNames,
+    filters: RunFilters = None,
+    group: RunGroup = None,
     metrics: list[str] | None = None,
-    by: str | None = None,
-    x: Literal["env_steps", "decisions", "updates", "episodes", "time"] = "env_steps",
-    at: str = "last",
+    by: GroupBy = None,
+    x: Axis = "env_steps",
+    at: At = "last",
     aggregate: Literal["mean", "iqm"] | None = None,
     smooth: float | None = None,
     plot: list[Path] | None = None,
-    runs: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
 ) -> int:
     """Compare runs: seeds of one setup taken together, with 95% bootstrap intervals, and the settings that differ.
 
     Parameters
     ----------
-    selected
-        @last, @best, ids, unique prefixes of ids, names, or paths.
-    filters
-        Take every run that meets this condition too, such as algorithm=ppo or eval/return_mean>400; several must all hold.
-    group
-        Take every run of this group too, or of groups such as sweep-*; with --filter, those that meet both.
     metrics
         What to compare, separated by commas; patterns such as train/* work. Default: eval/return_mean.
-    by
-        What makes a group: setup (all but the seed; the default), group, name, algorithm, environment, run, seed, or the
-        name of a setting, such as algorithm.gamma.
-    x
-        What curves run over.
-    at
-        Where values are taken: last (each run's own end), common (the end of the shortest), or a number on the axis.
     aggregate
         What the line of a plot is: the mean (the default) or the interquartile mean.
     smooth
         Smooth each run's curve over this share of the axis, 0 to 0.5.
     plot
         Write the curves to this file: .html (a page that stands alone), .png, .svg or .pdf; may be given several times.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    as_json
-        Print JSON.
     """
     if smooth is not None and not 0 <= smooth <= 0.5:
         raise UserError(f"--smooth {smooth:g}: must be at least 0 and at most 0.5")
@@ -95,8 +76,6 @@ def compare(
 
 
 def _write(path: Path, comparison: Comparison, *, every_metric: bool) -> None:
-    from etude.files.atomic import write_bytes_atomic
-
     suffix = path.suffix.lower()
     if suffix == ".html":
         from etude.comparison.page import page
@@ -106,9 +85,4 @@ def _write(path: Path, comparison: Comparison, *, every_metric: bool) -> None:
         from etude.comparison.plot import draw
 
         data = draw(comparison, suffix.removeprefix("."))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes_atomic(path, data)
-    except OSError as error:
-        raise UserError(f"--plot {path}: {error.strerror or error}") from None
-    note(f"wrote {path}")
+    write_file(path, data, "--plot")

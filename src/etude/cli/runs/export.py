@@ -8,55 +8,40 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from etude.cli.output import emit, note
-from etude.cli.runs.chosen import chosen_runs, split_metrics
-from etude.cli.runs.list import Filters
+from etude.cli.output import emit, note, write_file
+from etude.cli.parameters import RunNames, RunsFolder
+from etude.cli.runs.chosen import At, Axis, GroupBy, RunFilters, RunGroup, chosen_runs, split_metrics
 from etude.errors import UserError
 
 
 def export(
-    *selected: Annotated[str, Parameter(name="RUN")],
+    *selected: RunNames,
     format: Literal["latex", "csv", "json", "markdown"] = "csv",
-    filters: Filters = None,
-    group: str | None = None,
+    filters: RunFilters = None,
+    group: RunGroup = None,
     metrics: list[str] | None = None,
-    by: str | None = None,
-    at: str = "last",
+    by: GroupBy = None,
+    at: At = "last",
     curves: bool = False,
-    x: Literal["env_steps", "decisions", "updates", "episodes", "time"] = "env_steps",
+    x: Axis = "env_steps",
     aggregate: Literal["mean", "iqm"] | None = None,
     out: Annotated[Path | None, Parameter(alias="-o")] = None,
-    runs: Path | None = None,
+    runs: RunsFolder = None,
 ) -> int:
     """Export results over seeds: LaTeX or Markdown for reading, CSV or JSON in full precision.
 
     Parameters
     ----------
-    selected
-        @last, @best, ids, unique prefixes of ids, names, or paths.
     format
         latex (with booktabs), markdown, csv or json.
-    filters
-        Take every run that meets this condition too, such as algorithm=ppo or eval/return_mean>400; several must all hold.
-    group
-        Take every run of this group too, or of groups such as sweep-*; with --filter, those that meet both.
     metrics
         What to export, separated by commas; patterns such as train/* work. Default: eval/return_mean.
-    by
-        What makes a group: setup (all but the seed; the default), group, name, algorithm, environment, run, seed, or the
-        name of a setting, such as algorithm.gamma.
-    at
-        Where values are taken: last (each run's own end), common (the end of the shortest), or a number on the axis.
     curves
         Export the curves instead, one row for each position (csv and json).
-    x
-        What curves run over.
     aggregate
         What the value of a curve is: the mean (the default) or the interquartile mean.
     out
         The file to write. Default: the terminal.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
     """
     if curves and format in ("latex", "markdown"):
         raise UserError(f"--curves --format {format}: curves are exported as csv or json")
@@ -84,13 +69,6 @@ def export(
         note(f"note: {line}")
     if out is None:
         emit(text)
-        return 0
-    from etude.files.atomic import write_text_atomic
-
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomic(out, text)
-    except OSError as error:
-        raise UserError(f"--out {out}: {error.strerror or error}") from None
-    note(f"wrote {out}")
+    else:
+        write_file(out, text.encode(), "--out")
     return 0

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from etude.cli.output import emit_json, say
+from etude.cli.parameters import AsJson, RunName, RunsFolder
 from etude.cli.places import find_run
 
+Name = Annotated[str | None, Parameter(name="NAME", help="The group. Without it, the group is only printed.")]
 
-def group(
-    run: Annotated[str, Parameter(name="RUN")],
-    name: Annotated[str | None, Parameter(name="NAME")] = None,
-    /,
-    *,
-    remove: bool = False,
-    runs: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
-) -> int:
+
+def group(run: RunName, name: Name = None, /, *, remove: bool = False, runs: RunsFolder = None, as_json: AsJson = False) -> int:
     """Put a run into a group, also while it trains, and print the group it is in.
 
     Parameters
     ----------
-    run
-        @last, @best, an id, a unique prefix of one, a name, or a path.
-    name
-        The group. Without it, the group is only printed.
     remove
         Take the run out of its group.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    as_json
-        Print JSON.
     """
     from etude.errors import UserError
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from etude.cli.options import at_least
 from etude.cli.output import emit_json, note, say
+from etude.cli.parameters import AsJson, RunsFolder
 from etude.cli.places import runs_root
 
 Filters = Annotated[list[str] | None, Parameter(name=["--filter", "-f"])]
@@ -22,8 +22,8 @@ def list_runs(
     reverse: bool = False,
     columns: str | None = None,
     limit: int = 30,
-    runs: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
 ) -> int:
     """List runs, newest first, or those that meet every --filter.
 
@@ -44,10 +44,6 @@ def list_runs(
         The keys to show, such as id,best,algorithm.gamma.
     limit
         How many to show; 0 is all.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    as_json
-        Print JSON.
     """
     from etude.cli.runs.columns import as_json as to_json
     from etude.cli.runs.columns import chosen_columns, default_columns

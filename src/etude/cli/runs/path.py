@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
-
 from etude.cli.output import emit_path
+from etude.cli.parameters import RunName, RunsFolder
 from etude.cli.places import find_run
 
 
-def path(
-    run: Annotated[str, Parameter(name="RUN")],
-    /,
-    *,
-    checkpoint: str | None = None,
-    runs: Path | None = None,
-) -> int:
+def path(run: RunName, /, *, checkpoint: str | None = None, runs: RunsFolder = None) -> int:
     """Print the path of a run, or of one of its checkpoints, and nothing else: for scripts.
 
     Parameters
     ----------
-    run
-        @last, @best, an id, a unique prefix of one, a name, or a path.
     checkpoint
         best, last, a sequence number, environment steps or a folder's name.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
     """
     from etude.runs.checkpoint_selection import choose_checkpoint, outline_checkpoints
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from etude.cli.output import emit_json, say
+from etude.cli.parameters import AsJson, RunName, RunsFolder
 from etude.cli.places import find_run
 from etude.cli.runs.words import age, moment, number, size
 from etude.files.printable import printable_line
@@ -20,28 +19,12 @@ if TYPE_CHECKING:
 
 _MOST_EVALUATIONS = 10
 _EACH_EPISODE = ("version", "returns", "raw_returns", "lengths")
-_UNTOLD = ("time/share/", "system/")
+_NOT_SHOWN = ("time/share/", "system/")
 _SAID_ABOVE = ("environment.id", "environment.spec.", "algorithm.name", "experiment.")
 
 
-def show(
-    run: Annotated[str, Parameter(name="RUN")],
-    /,
-    *,
-    runs: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
-) -> int:
-    """Show one run: how it stands, what it is made of, its checkpoints, evaluations on request and its last metrics.
-
-    Parameters
-    ----------
-    run
-        @last, @best, an id, a unique prefix of one, a name, or a path.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    as_json
-        Print JSON.
-    """
+def show(run: RunName, /, *, runs: RunsFolder = None, as_json: AsJson = False) -> int:
+    """Show one run: how it stands, what it is made of, its checkpoints, evaluations on request and its last metrics."""
     from etude.runs.checkpoint_selection import outline_checkpoints
     from etude.runs.cleanup import size_of
     from etude.runs.run_reader import read_entry
@@ -72,7 +55,7 @@ def show(
         ("changed on resuming", changes),
         ("checkpoints", [_checkpoint_line(each) for each in checkpoints] or [found.why_no_checkpoints or "none"]),
         ("evaluations", [_evaluation_line(each) for each in evaluations[-_MOST_EVALUATIONS:]]),
-        ("last metrics", [f"{name:<28} {number(value)}" for name, value in indexed.metrics.items() if _is_told(name)]),
+        ("last metrics", [f"{name:<28} {number(value)}" for name, value in indexed.metrics.items() if _is_shown(name)]),
         ("problems", problems),
     ):
         if lines:
@@ -84,7 +67,7 @@ def _facts(run: Run, indexed: IndexedRun, git: dict[str, Any] | None, whole: int
     from etude.runs.run_keys import age_seconds
     from etude.telemetry.readable import duration
 
-    # What is written while it runs says nothing of the end, or tells of an earlier one.
+    # What is written while it runs says nothing about the end, or is about an earlier one.
     reason = None if indexed.status in ("running", "crashed") else run.record.get("stop_reason")
     facts = [
         ("status", f"{indexed.status}{f' ({reason})' if reason else ''}"),
@@ -123,20 +106,20 @@ def _asked(run: Run) -> list[str]:
     from etude.runs.run_reader import read_flat_config
 
     settings = read_flat_config(run.config_path, []).items()
-    told = {key: value for key, value in settings if not key.startswith(_SAID_ABOVE)}
-    return [f"{key:<28} {value if isinstance(value, str) else json.dumps(value)}" for key, value in told.items()]
+    asked = {key: value for key, value in settings if not key.startswith(_SAID_ABOVE)}
+    return [f"{key:<28} {value if isinstance(value, str) else json.dumps(value)}" for key, value in asked.items()]
 
 
 def _checkpoint_line(checkpoint: CheckpointOutline) -> str:
     marks = [mark for mark, holds in (("best", checkpoint.is_best), ("last", checkpoint.is_last)) if holds]
     kind = "" if checkpoint.kind == "full" else {"policy": "policy only"}.get(checkpoint.kind, checkpoint.kind)
-    told = [size(checkpoint.size), moment(checkpoint.created), kind, " ".join(marks)]
-    return f"{checkpoint.name:<28} {'  '.join(each for each in told if each)}"
+    facts = [size(checkpoint.size), moment(checkpoint.created), kind, " ".join(marks)]
+    return f"{checkpoint.name:<28} {'  '.join(each for each in facts if each)}"
 
 
 def _checkpoint_json(checkpoint: CheckpointOutline) -> dict[str, Any]:
-    told = {"name": checkpoint.name, "kind": checkpoint.kind, **checkpoint.counters, "created": checkpoint.created}
-    return {**told, "size": checkpoint.size, "best": checkpoint.is_best, "last": checkpoint.is_last}
+    facts = {"name": checkpoint.name, "kind": checkpoint.kind, **checkpoint.counters, "created": checkpoint.created}
+    return {**facts, "size": checkpoint.size, "best": checkpoint.is_best, "last": checkpoint.is_last}
 
 
 def _evaluations(run: Run, problems: list[str]) -> list[dict[str, Any]]:
@@ -153,12 +136,12 @@ def _evaluations(run: Run, problems: list[str]) -> list[dict[str, Any]]:
 
 
 def _evaluation_line(evaluation: dict[str, Any]) -> str:
-    def told(key: str) -> str:
+    def shown(key: str) -> str:
         value = evaluation.get(key)
         return number(value) if isinstance(value, int | float) else "-"
 
-    episodes = f"{told('episodes')} episodes{', then out of time' if evaluation.get('timed_out') is True else ''}"
-    results = f"return {told('return_mean')} ± {told('return_std')}, {episodes}, {evaluation.get('mode')} actions"
+    episodes = f"{shown('episodes')} episodes{', then out of time' if evaluation.get('timed_out') is True else ''}"
+    results = f"return {shown('return_mean')} ± {shown('return_std')}, {episodes}, {evaluation.get('mode')} actions"
     return f"{evaluation.get('checkpoint')!s:<28} {results}  {moment(str(evaluation.get('created')))}"
 
 
@@ -183,5 +166,5 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _is_told(metric: str) -> bool:
-    return not metric.startswith(_UNTOLD)
+def _is_shown(metric: str) -> bool:
+    return not metric.startswith(_NOT_SHOWN)

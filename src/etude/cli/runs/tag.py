@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from etude.cli.output import emit_json, say
+from etude.cli.parameters import AsJson, RunName, RunsFolder
 from etude.cli.places import find_run
 
+Tag = Annotated[str, Parameter(name="TAG", help="Tags to add.")]
 
-def tag(
-    run: Annotated[str, Parameter(name="RUN")],
-    /,
-    *add: Annotated[str, Parameter(name="TAG")],
-    remove: list[str] | None = None,
-    runs: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json")] = False,
-) -> int:
+
+def tag(run: RunName, /, *add: Tag, remove: list[str] | None = None, runs: RunsFolder = None, as_json: AsJson = False) -> int:
     """Add tags to a run or remove them, also while it trains, and print those it has. A tagged run is never cleaned up.
 
     Parameters
     ----------
-    run
-        @last, @best, an id, a unique prefix of one, a name, or a path.
-    add
-        Tags to add.
     remove
         A tag to remove. May be repeated.
-    runs
-        Where runs live. Default: $ETUDE_RUNS, or ./runs.
-    as_json
-        Print JSON.
     """
     from etude.errors import UserError, did_you_mean
 

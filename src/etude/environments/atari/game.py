@@ -1,4 +1,4 @@
-"""One Atari game on an emulator of its own, whose state can be captured at any time.
+"""One Atari game on its own emulator, whose state can be captured at any time.
 
 Seeds, idle frames, sticky actions, pooling, resizing and stacking are those of ALE's vector class to the last bit, odd corners
 included: when a game ends in the middle of a step, the frames of the step before are shown once more. Four games draw random
@@ -45,7 +45,7 @@ class AtariGame(gymnasium.Env[Any, Any]):
         self._fires = settings.fire_reset and _FIRE in self._actions
         self.action_space = spaces.Discrete(len(self._actions))
         self._stickiness = float(np.float32(settings.repeat_action_probability))  # ALE keeps it in single precision
-        self._held = _NOOP  # what the last frame did, which may not be what it was told
+        self._held = _NOOP  # what the last frame did, which may not be what was asked for
         self._frames = 0
         self._lives = 0
         self._goes_on = False  # a life was lost, and with it an episode, but not the game

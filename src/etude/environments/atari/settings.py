@@ -18,7 +18,7 @@ _SCREEN = (210, 160)
 
 @dataclass(frozen=True)
 class AtariSettings:
-    """How a game is shown and played: Machado et al. (2018) with DeepMind's preprocessing, unless told otherwise."""
+    """How a game is shown and played: Machado et al. (2018) with DeepMind's preprocessing by default."""
 
     game: str
     """The ROM, in ALE's spelling."""

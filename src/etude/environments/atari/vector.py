@@ -19,7 +19,7 @@ from etude.environments.vector import Observation, Step, VectorEnvironment
 class AtariVector(VectorEnvironment):
     """ALE's vector class behind our contract. It has no state to save: after a resume, games begin anew.
 
-    Each step comes in memory of its own, which is passed on as it is: a Step stays valid for as long as anyone keeps it.
+    Each step comes in its own memory, which is passed on as it is: a Step stays valid for as long as anyone keeps it.
     """
 
     device = torch.device("cpu")

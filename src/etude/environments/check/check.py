@@ -247,7 +247,7 @@ class Checker(Report):
         says = f"{per_step * 1e6:,.0f} µs a step, resets included"
         cores = os.cpu_count() or 1
         if per_step > _WORTH_A_WORKER_S and cores > 1:
-            self._fine("speed", says, f"slow enough for processes of its own: environment.workers={cores}")
+            self._fine("speed", says, f"slow enough for worker processes: environment.workers={cores}")
         else:
             self._fine("speed", says)
 

@@ -49,7 +49,7 @@ def differing(first: Any, second: Any) -> str | None:
 
 
 def reward_problem(reward: Any) -> str | None:
-    """Return why a reward is no number, or None."""
+    """Return why a reward is not a number, or None."""
     if isinstance(reward, np.ndarray) and reward.shape:
         return f"it is an array of shape {reward.shape}: return one number, such as float(reward[0])"
     try:

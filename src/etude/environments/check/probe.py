@@ -1,4 +1,4 @@
-"""Tries an environment: builds it, takes random steps, takes a picture. Written to be called in a process of its own."""
+"""Tries an environment: builds it, takes random steps, takes a picture. Written to be called in its own process."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Report(ABC):
         if "must inherit from" in said or "Gym is incompatible" in said:
             way_out = "etude.environments.adapters has OldGymAdapter and DmEnvAdapter for others"
             self._wrong(check, "it is no gymnasium.Env", way_out)
-        elif isinstance(problem, EtudeError):  # which has words of its own
+        elif isinstance(problem, EtudeError):  # which has its own words
             self._wrong(check, said)
         else:
             self._wrong(check, f"raised {type(problem).__name__}: {said}", f"look at {place_of(problem)}")

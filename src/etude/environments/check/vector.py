@@ -37,7 +37,7 @@ SHORT = 10
 """Steps of an episode in the copies that are there to be cut."""
 
 Make = Callable[[int | None], VectorEnvironment]
-"""Builds the environment as training would; given a number, with episodes of at most so many steps."""
+"""Builds the environment as training would; given a number, with episodes of at most that many steps."""
 
 
 class VectorChecker(Report):
@@ -120,11 +120,11 @@ class VectorChecker(Report):
             self._wrong(
                 "ends",
                 "where an episode ended, final_observation is the first observation of the next one",
-                "keep what the last step led to before the copy begins again",
+                "keep the observation after the last step before the copy begins again",
             )
         else:
-            told = f"{terminated} of {len(episodes)} episodes terminated" if episodes else "no episode ended in these steps"
-            self._fine("ends", f"{told}; time limit {limit:,}" if limit else f"{told}; no time limit")
+            ends = f"{terminated} of {len(episodes)} episodes terminated" if episodes else "no episode ended in these steps"
+            self._fine("ends", f"{ends}; time limit {limit:,}" if limit else f"{ends}; no time limit")
 
     def _check_limit(self) -> None:
         """Have every copy cut after a few steps: by a truncation, and showing where the last step led."""

@@ -23,7 +23,7 @@ COMPARED = 30
 
 
 class Moment(NamedTuple):
-    """A vector step on the host, in memory of its own."""
+    """A vector step on the host, in its own memory."""
 
     observation: dict[str, np.ndarray]
     reward: np.ndarray
@@ -92,8 +92,8 @@ def as_observation(arrays: Mapping[str, np.ndarray]) -> Observation:
 
 def without_first(moment: Moment) -> Moment:
     """Return what a moment says of all copies but the first."""
-    seen, led_to = ({name: part[1:] for name, part in each.items()} for each in (moment.observation, moment.final_observation))
-    return Moment(seen, moment.reward[1:], moment.terminated[1:], moment.truncated[1:], led_to)
+    seen, final = ({name: part[1:] for name, part in each.items()} for each in (moment.observation, moment.final_observation))
+    return Moment(seen, moment.reward[1:], moment.terminated[1:], moment.truncated[1:], final)
 
 
 def moment_difference(one: Moment, two: Moment) -> str | None:
@@ -114,19 +114,19 @@ def observation_complaints(
         yield f"{what}: has the parts {sorted(given)}, the space has {sorted(specs)}"
         return
     for name, spec in specs.items():
-        value, told, wanted = given[name], f"{what} '{name}'" if name else what, (environment.num_envs, *spec.shape)
+        value, named, wanted = given[name], f"{what} '{name}'" if name else what, (environment.num_envs, *spec.shape)
         if not isinstance(value, Tensor):
-            yield f"{told} is a {type(value).__name__}: return a tensor"
+            yield f"{named} is a {type(value).__name__}: return a tensor"
         elif (tuple(value.shape), value.dtype) != (wanted, spec.dtype):
-            yield f"{told} is {tuple(value.shape)} of {value.dtype}, the space says {wanted} of {spec.dtype}"
+            yield f"{named} is {tuple(value.shape)} of {value.dtype}, the space says {wanted} of {spec.dtype}"
         elif value.device != environment.device:
-            yield f"{told} is on {value.device}, the environment on {environment.device}"
+            yield f"{named} is on {value.device}, the environment on {environment.device}"
         elif value.is_floating_point() and not bool(value.isfinite().all()):
-            yield f"{told} has NaN or infinite entries"
+            yield f"{named} has NaN or infinite entries"
         elif isinstance(box := bounds[name], spaces.Box):
             array = _array(value)
             if bool(((array < box.low) | (array > box.high)).any()):
-                yield f"{told} lies outside of its bounds: widen the space, or clip"
+                yield f"{named} lies outside of its bounds: widen the space, or clip"
 
 
 def step_complaints(step: Step, environment: VectorEnvironment) -> Iterator[str]:

@@ -38,7 +38,7 @@ class SuiteTask:
         specs = self._environment.observation_spec()
         self.shapes: dict[str, tuple[int, ...]] = {name: tuple(spec.shape) for name, spec in specs.items()}
         self._fields = mujoco_state.fields_outside_arena(self._model, type(self._data))
-        self._baseline = _arrays(self._model)  # what a task writes into its model is told by comparing with this
+        self._baseline = _arrays(self._model)  # what a task writes into its model is found by comparing with this
 
     @property
     def action_space(self) -> spaces.Box:
@@ -156,7 +156,7 @@ def _compile(name: str) -> Any:
     handler = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)  # about the suite's own files, which no one here can change
     try:
-        # What is drawn while building (lqr's springs) is the same in every copy; episodes have seeds of their own.
+        # What is drawn while building (lqr's springs) is the same in every copy; episodes have their own seeds.
         return suite.load(domain, task, task_kwargs={"random": 0, "time_limit": float("inf")})
     finally:
         mujoco.set_mju_user_warning(handler)

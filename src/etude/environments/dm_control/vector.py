@@ -15,7 +15,7 @@ from etude.environments.dm_control.env import write
 from etude.environments.dm_control.suite_task import SuiteTask
 from etude.environments.dm_control.tasks import MAX_EPISODE_STEPS
 from etude.environments.spaces import observation_specs
-from etude.environments.step_buffers import StepBuffers
+from etude.environments.step_buffers import BufferPair
 from etude.environments.vector import Observation, Step, VectorEnvironment
 
 
@@ -37,13 +37,11 @@ class DmControlVector(VectorEnvironment):
         self._max_episode_steps = max_episode_steps or MAX_EPISODE_STEPS
         self._elapsed = [0] * num_envs
         self._has_begun = False
-        # Two sets in turn: what a step returned stays valid while the next one is made.
-        self._buffers = [StepBuffers(num_envs, observation_specs(self.single_observation_space)) for _ in range(2)]
-        self._turn = 0
+        self._buffers = BufferPair.zeros(num_envs, observation_specs(self.single_observation_space))
 
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
         """Begin new episodes, copy i with `seeds[i]`."""
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         rows = buffers.arrays[""]
         for index, (copy, seed) in enumerate(zip(self._copies, seeds, strict=True)):
             write(copy.begin(seed), rows[index])
@@ -55,7 +53,7 @@ class DmControlVector(VectorEnvironment):
         """Act in every copy; one that ends begins its next episode in the same step."""
         if not self._has_begun:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         rows, elapsed, limit = buffers.arrays[""], self._elapsed, self._max_episode_steps
         ended = []
         for index, (copy, one) in enumerate(zip(self._copies, action.numpy(), strict=True)):
@@ -90,7 +88,3 @@ class DmControlVector(VectorEnvironment):
             copy.load_state_dict(saved)
         self._elapsed = list(state["elapsed"])
         self._has_begun = True
-
-    def _next_buffers(self) -> StepBuffers:
-        self._turn ^= 1
-        return self._buffers[self._turn]

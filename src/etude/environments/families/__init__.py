@@ -36,18 +36,24 @@ class Family:
     """How an id looks."""
     pattern: str
     """The ids that belong to it, as a regular expression."""
-    example: str
-    """A task that is there whenever the family is."""
+    example: str = ""
+    """A task that is there whenever the family is. Default: that of `form`."""
     packages: tuple[str, ...] = ()
     """Modules that must be installed."""
-    install: str = ""
-    """What to give to pip where they are not; empty for what comes with Etude itself."""
     module: str | None = None
     """Our own code for it: a module of this package."""
     backend: Literal["auto", "envpool"] = "auto"
     """The environment.backend that its example is made with."""
     one_per_process: bool = False
-    """Whether a process can hold a single copy: each then gets a worker of its own."""
+    """Whether a process can hold a single copy: each then gets its own worker."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "example", self.example or self.form)
+
+    @property
+    def install(self) -> str:
+        """What to give to pip where packages are missing; empty for what comes with Etude itself."""
+        return f"etude[{self.name}]" if self.packages else ""
 
     def has(self, name: str) -> bool:
         """Whether `name` is an id of this family."""
@@ -101,7 +107,6 @@ FAMILIES = (
         "Classic control",
         "CartPole-v1",
         r"(CartPole-v[01]|Pendulum-v1|MountainCar(Continuous)?-v0|Acrobot-v1)",
-        "CartPole-v1",
         module="classic_control",
     ),
     Family(
@@ -109,7 +114,6 @@ FAMILIES = (
         "Etude's own small tasks",
         "MultiGoal-v0",
         r"(MemoryCorridor-v0|Bandit-v0|Bandit/.+|PointReach-v0|MultiGoal-v0|CartPoleNoVelocity-v0)",
-        "MultiGoal-v0",
         module="small_tasks",
     ),
     Family(
@@ -117,47 +121,19 @@ FAMILIES = (
         "MuJoCo",
         "HalfCheetah-v5",
         r"(HalfCheetah|Hopper|Walker2d|Ant|Humanoid|HumanoidStandup|Swimmer|Inverted(Double)?Pendulum|Reacher|Pusher)-v[45]",
-        "HalfCheetah-v5",
-        ("mujoco",),
-        "etude[mujoco]",
-        "mujoco",
+        packages=("mujoco",),
+        module="mujoco",
     ),
     Family(
         "box2d",
         "Box2D",
         "LunarLander-v3",
         r"(LunarLander(Continuous)?|BipedalWalker(Hardcore)?|CarRacing)-v3",
-        "LunarLander-v3",
-        ("Box2D",),
-        "etude[box2d]",
+        packages=("Box2D",),
     ),
-    Family(
-        "toy",
-        "Toy text",
-        "FrozenLake-v1",
-        r"(FrozenLake(8x8)?-v1|Taxi-v\d|CliffWalking(Slippery)?-v\d|Blackjack-v1)",
-        "FrozenLake-v1",
-    ),
-    Family(
-        "dmc",
-        "DeepMind Control",
-        "dmc/cheetah-run",
-        r"dmc/.+",
-        "dmc/cartpole-balance",
-        ("dm_control",),
-        "etude[dmc]",
-        "dm_control",
-    ),
-    Family(
-        "atari",
-        "Atari",
-        "ALE/Pong-v5",
-        r"(ALE/.+|.+NoFrameskip-v\d)",
-        "ALE/Pong-v5",
-        ("ale_py",),
-        "etude[atari]",
-        "atari",
-    ),
+    Family("toy", "Toy text", "FrozenLake-v1", r"(FrozenLake(8x8)?-v1|Taxi-v\d|CliffWalking(Slippery)?-v\d|Blackjack-v1)"),
+    Family("dmc", "DeepMind Control", "dmc/cheetah-run", r"dmc/.+", "dmc/cartpole-balance", ("dm_control",), "dm_control"),
+    Family("atari", "Atari", "ALE/Pong-v5", r"(ALE/.+|.+NoFrameskip-v\d)", packages=("ale_py",), module="atari"),
     Family(
         "minigrid",
         "MiniGrid",
@@ -165,7 +141,6 @@ FAMILIES = (
         r"(MiniGrid|BabyAI)-.+",
         "MiniGrid-Empty-5x5-v0",
         ("minigrid",),
-        "etude[minigrid]",
         "minigrid",
     ),
     Family(
@@ -175,7 +150,6 @@ FAMILIES = (
         r"(VizDoom-|Vizdoom).+",
         "VizDoom-Basic-v0",
         ("vizdoom",),
-        "etude[vizdoom]",
         "vizdoom",
     ),
     Family(
@@ -183,10 +157,8 @@ FAMILIES = (
         "Retro",
         "Retro/Airstriker-Genesis-v0",
         r"Retro/.+",
-        "Retro/Airstriker-Genesis-v0",
-        ("stable_retro",),
-        "etude[retro]",
-        "retro",
+        packages=("stable_retro",),
+        module="retro",
         one_per_process=True,
     ),
     Family(
@@ -194,31 +166,13 @@ FAMILIES = (
         "Gymnasium-Robotics",
         "FetchReach-v4",
         r"(Fetch|Hand(Reach|Manipulate)|(Ant|Point)Maze_|AdroitHand|FrankaKitchen).*-v\d+",
-        "FetchReach-v4",
-        ("gymnasium_robotics",),
-        "etude[robotics]",
-        "robotics",
+        packages=("gymnasium_robotics",),
+        module="robotics",
     ),
+    Family("brax", "Brax", "brax/inverted_pendulum", r"brax/.+", packages=("brax", "jax"), module="brax"),
+    # No ids of its own: a backend for those of others.
     Family(
-        "brax",
-        "Brax",
-        "brax/inverted_pendulum",
-        r"brax/.+",
-        "brax/inverted_pendulum",
-        ("brax", "jax"),
-        "etude[brax]",
-        "brax",
-    ),
-    Family(
-        "envpool",
-        "EnvPool",
-        "environment.backend=envpool",
-        r"(?!)",  # no ids of its own: a backend for those of others
-        "CartPole-v1",
-        ("envpool",),
-        "etude[envpool]",
-        "envpool",
-        backend="envpool",
+        "envpool", "EnvPool", "environment.backend=envpool", r"(?!)", "CartPole-v1", ("envpool",), "envpool", backend="envpool"
     ),
     Family("gymnasium", "Other Gymnasium environments", "Name-v0 or module:Name-v0", r".+", "CartPole-v1"),
 )

@@ -29,7 +29,7 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnvironment |
 
 
 def make_one(config: EnvironmentConfig, render_mode: Any) -> gymnasium.Env[Any, Any] | None:
-    """Return one game on an emulator of its own, with the same preprocessing."""
+    """Return one game on its own emulator, with the same preprocessing."""
     from etude.environments.atari.game import AtariGame
     from etude.environments.atari.settings import read_settings
 

@@ -1,6 +1,6 @@
 """Classic control for many copies at once, in NumPy: the same tasks as Gymnasium's, transition by transition.
 
-Each copy draws its initial states from a generator of its own, seeded as Gymnasium seeds it, so a trajectory is the same
+Each copy draws its initial states from its own generator, seeded as Gymnasium seeds it, so a trajectory is the same
 as that of Gymnasium's class with the same seed and actions.
 """
 
@@ -13,38 +13,27 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from gymnasium.utils.seeding import np_random
 from torch import Tensor
 
-from etude.environments.spaces import observation_specs
+from etude.environments.state_vector import StateVector
 from etude.environments.step_buffers import StepBuffers
-from etude.environments.vector import ArrayStep, Observation, Step, VectorEnvironment
+from etude.environments.vector import ArrayStep, Observation, Step
 
 Array = np.ndarray
 _PI = math.pi
 
 
-class ClassicVector(VectorEnvironment):
+class ClassicVector(StateVector):
     """N copies of a task whose state is a few numbers; a task is its dynamics, its observation and its first states."""
-
-    device = torch.device("cpu")
-    snapshot = "exact"
 
     def __init__(self, name: str, num_envs: int, *, max_episode_steps: int | None = None) -> None:
         spec = gymnasium.spec(name)
         reference = gymnasium.make(spec, disable_env_checker=True)
-        self.num_envs = num_envs
-        self.single_observation_space = reference.observation_space
-        self.single_action_space = reference.action_space
+        super().__init__(num_envs, self.state_size, reference.observation_space, reference.action_space)
         self.return_threshold = spec.reward_threshold
         reference.close()
         self._limit = max_episode_steps or spec.max_episode_steps or 0
-        self._generators: list[np.random.Generator] = []
-        self._state = np.zeros((num_envs, self.state_size))
-        self._age = np.zeros(num_envs, np.int64)
-        self._buffers = [StepBuffers(num_envs, observation_specs(self.single_observation_space)) for _ in range(2)]
-        self._turn = 0
 
     state_size: int
     has_advance_one: bool = False
@@ -67,7 +56,7 @@ class ClassicVector(VectorEnvironment):
         self._generators = [np_random(seed)[0] for seed in seeds]
         self._state = np.stack([self.draw(generator) for generator in self._generators])
         self._age[:] = 0
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         self.observe(self._state, buffers.arrays[""])
         return buffers.observation, {}
 
@@ -85,7 +74,7 @@ class ClassicVector(VectorEnvironment):
         """Write a step, and say whether an episode ended in it."""
         if self.num_envs == 1 and self.has_advance_one:
             return self._step_one(action.item())
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         observation = buffers.arrays[""]
         state, reward, terminated = self.advance(self._state, action)
         self._age += 1
@@ -107,7 +96,7 @@ class ClassicVector(VectorEnvironment):
         raise NotImplementedError
 
     def _step_one(self, action: Any) -> tuple[StepBuffers, bool]:
-        buffers, array = self._next_buffers(), self._state
+        buffers, array = self._buffers.next(), self._state
         observation = buffers.arrays[""]
         state, reward, terminated = self.advance_one(array[0].tolist(), action)
         array[0] = state
@@ -122,30 +111,6 @@ class ClassicVector(VectorEnvironment):
         self._age[0] = 0
         self.observe(array, observation)
         return buffers, True
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return states, ages and generators."""
-        return {
-            "state": torch.from_numpy(self._state.copy()),
-            "age": torch.from_numpy(self._age.copy()),
-            "generators": [generator.bit_generator.state for generator in self._generators],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue every copy where it was."""
-        self._state = state["state"].numpy().copy()
-        self._age[:] = state["age"].numpy()
-        self._generators = [_generator(saved) for saved in state["generators"]]
-
-    def _next_buffers(self) -> StepBuffers:
-        self._turn ^= 1
-        return self._buffers[self._turn]
-
-
-def _generator(saved: dict[str, Any]) -> np.random.Generator:
-    bits = np.random.PCG64()  # what Gymnasium seeds
-    bits.state = saved  # type: ignore[assignment] # as it was read from a generator of this kind
-    return np.random.Generator(bits)
 
 
 class CartPole(ClassicVector):

@@ -20,7 +20,7 @@ class MujocoSimulation:
     """N simulations of `model`; each does what one MjData with `mj_step` would do, bit for bit, on any number of threads.
 
     `qpos`, `qvel`, `ctrl` and the arrays that `field` returns are live: (N, ...), float64. As after `mj_step`, derived
-    fields describe the state before the last substep (or Runge-Kutta stage), not the one it led to. A saved state is exact
+    fields describe the state before the last substep (or Runge-Kutta stage), not the state after it. A saved state is exact
     but for models with sleeping bodies: MuJoCo's state does not say which of them sleep.
     """
 
@@ -60,7 +60,7 @@ class MujocoSimulation:
         return array
 
     def model_field(self, name: str) -> np.ndarray:
-        """Give an MjModel field (`opt.…` for an option) a value of its own in every simulation; returns them, (N, ...)."""
+        """Give an MjModel field (`opt.…` for an option) its own value in every simulation; returns them, (N, ...)."""
         array = self._batch.expand(name)
         self._model_fields[name] = array
         return array

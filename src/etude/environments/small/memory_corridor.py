@@ -9,7 +9,7 @@ from etude.environments.small.task import Array, Generators, Outcome, Task, Task
 
 
 class MemoryCorridor(Task):
-    """See a cue, walk down a corridor where nothing is to be seen, turn left or right at its end: 1 if as told, else -1.
+    """See a cue, walk down a corridor where nothing is to be seen, turn left or right at its end: 1 if as the cue, else -1.
 
     The walk goes on whatever is done; only the turn at the junction counts. Remembering the cue earns 1, guessing 0 on
     average, so nothing but memory helps.

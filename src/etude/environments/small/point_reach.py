@@ -1,4 +1,4 @@
-"""A point that is to be where it is told: the smallest task with goals (Plappert et al. 2018)."""
+"""A point that is to reach a goal: the smallest task with goals (Plappert et al. 2018)."""
 
 from __future__ import annotations
 

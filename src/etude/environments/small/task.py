@@ -13,9 +13,8 @@ from gymnasium.utils.seeding import np_random
 from torch import Tensor
 
 from etude.environments.gymnasium import complete_finals
-from etude.environments.spaces import observation_specs
-from etude.environments.step_buffers import StepBuffers
-from etude.environments.vector import Observation, Step, VectorEnvironment
+from etude.environments.state_vector import StateVector, generator_at
+from etude.environments.vector import Observation, Step
 
 Array = np.ndarray
 Generators = Sequence[np.random.Generator]
@@ -57,35 +56,26 @@ class Task(ABC):
         return TaskVector(self, num_envs, max_episode_steps, return_threshold)
 
 
-class TaskVector(VectorEnvironment):
+class TaskVector(StateVector):
     """N copies of a task, stepped in one call."""
 
-    device = torch.device("cpu")
-    snapshot = "exact"
-
     def __init__(self, task: Task, num_envs: int, max_episode_steps: int | None, return_threshold: float | None) -> None:
-        self.task, self.num_envs = task, num_envs
-        self.single_observation_space, self.single_action_space = task.observation_space, task.action_space
-        self.return_threshold = return_threshold
+        super().__init__(num_envs, 0, task.observation_space, task.action_space)
+        self.task, self.return_threshold = task, return_threshold
         self._limit = max_episode_steps or np.iinfo(np.int64).max
-        self._generators: list[np.random.Generator] = []
-        self._state = np.zeros((num_envs, 0))
-        self._age = np.zeros(num_envs, np.int64)
-        self._buffers = [StepBuffers(num_envs, observation_specs(task.observation_space)) for _ in range(2)]
-        self._turn = 0
 
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
         """Begin new episodes, copy i with `seeds[i]`."""
         self._generators = [np_random(seed)[0] for seed in seeds]
         self._state = np.stack([self.task.draw(generator) for generator in self._generators])
         self._age[:] = 0
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         self._observe(buffers.arrays)
         return buffers.observation, {}
 
     def step(self, action: Tensor) -> Step:
         """Act in every copy; one that ends begins its next episode in the same step."""
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         self._state, reward, terminated, info = self.task.advance(self._state, action.numpy(), self._generators)
         self._age += 1
         buffers.reward[:], buffers.terminated[:] = reward, terminated
@@ -99,27 +89,9 @@ class TaskVector(VectorEnvironment):
         step = buffers.as_step(complete_finals(buffers))
         return step._replace(info={name: torch.from_numpy(np.asarray(value)) for name, value in info.items()})
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return states, ages and generators."""
-        return {
-            "state": torch.from_numpy(self._state.copy()),
-            "age": torch.from_numpy(self._age.copy()),
-            "generators": [generator.bit_generator.state for generator in self._generators],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue every copy where it was."""
-        self._state = state["state"].numpy().copy()
-        self._age[:] = state["age"].numpy()
-        self._generators = [_generator(saved) for saved in state["generators"]]
-
     def _observe(self, arrays: dict[str, Array]) -> None:
         for key, value in self.task.observe(self._state).items():
             arrays[key][:] = value
-
-    def _next_buffers(self) -> StepBuffers:
-        self._turn ^= 1
-        return self._buffers[self._turn]
 
 
 class TaskEnv(gymnasium.Env[Any, Any]):
@@ -151,7 +123,7 @@ class TaskEnv(gymnasium.Env[Any, Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where it was."""
         self._state = np.array(state["state"])
-        self.np_random = _generator(state["generator"])
+        self.np_random = generator_at(state["generator"])
 
     def _observe(self) -> Any:
         seen = {key: value[0].astype(self._space(key).dtype) for key, value in self.task.observe(self._state).items()}
@@ -159,9 +131,3 @@ class TaskEnv(gymnasium.Env[Any, Any]):
 
     def _space(self, key: str) -> gymnasium.Space[Any]:
         return self.observation_space[key] if key else self.observation_space  # type: ignore[index] # a Dict has keys
-
-
-def _generator(saved: dict[str, Any]) -> np.random.Generator:
-    bits = np.random.PCG64()  # what Gymnasium seeds
-    bits.state = saved  # type: ignore[assignment] # as it was read from a generator of this kind
-    return np.random.Generator(bits)

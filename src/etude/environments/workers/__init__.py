@@ -1,1 +1,1 @@
-"""Copies of an environment in processes of their own."""
+"""Copies of an environment in their own processes."""

@@ -27,7 +27,7 @@ import torch
 from etude.environments.failures import failure
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.spaces import action_spec, observation_specs
-from etude.environments.step_buffers import StepBuffers, _as_observation
+from etude.environments.step_buffers import BufferPair, StepBuffers
 from etude.errors import EtudeError
 
 CLOSE_S = 3.0
@@ -134,7 +134,7 @@ class _Service:
         self._action: Any = None
 
     def run(self) -> None:
-        """Answer requests until the vector closes its end; what goes wrong is told before it ends this process."""
+        """Answer requests until the vector closes its end; what goes wrong is reported before it ends this process."""
         try:
             while True:
                 try:
@@ -214,24 +214,14 @@ class SharedMemory:
             for (shape, dtype), offset in zip(wanted, offsets[:-1], strict=True)
         ]
         size = len(one_set)
-        self.buffers: list[StepBuffers] = [_Over(arrays[:size], [*specs]), _Over(arrays[size : 2 * size], [*specs])]
+        self.buffers = BufferPair(*(_over(arrays[first : first + size], [*specs]) for first in (0, size)))
         self.action = torch.from_numpy(arrays[-1])
 
 
-class _Over(StepBuffers):
-    """Step buffers over arrays that are there already."""
-
-    def __init__(self, arrays: Sequence[np.ndarray], names: list[str]) -> None:
-        count = len(names)
-        self.arrays = dict(zip(names, arrays[:count], strict=True))
-        self.finals = dict(zip(names, arrays[count : 2 * count], strict=True))
-        self.reward, self.raw_reward, self.terminated, self.truncated = arrays[2 * count :]
-        self.observation = _as_observation(self.arrays)
-        self.final_observation = _as_observation(self.finals)
-        self.reward_tensor = torch.from_numpy(self.reward)
-        self.raw_reward_tensor = torch.from_numpy(self.raw_reward)
-        self.terminated_tensor = torch.from_numpy(self.terminated)
-        self.truncated_tensor = torch.from_numpy(self.truncated)
+def _over(arrays: Sequence[np.ndarray], names: list[str]) -> StepBuffers:
+    count = len(names)
+    observations, finals = arrays[:count], arrays[count : 2 * count]
+    return StepBuffers(dict(zip(names, observations, strict=True)), dict(zip(names, finals, strict=True)), *arrays[2 * count :])
 
 
 def packed(value: Any) -> bytes:

@@ -10,7 +10,7 @@ see. Everything else (resets, states, pictures) is rare and travels as pickled o
 The nursery is a fork server like that of multiprocessing, without its traps. It is a new interpreter: no thread, lock or CUDA
 context of this process is forked. It never runs the user's script again: no script needs an `if __name__` around its code.
 It learns of the end of this process by its socket, whatever the reason, and then ends all workers, hung ones too. It goes
-with the last vector. It has a session of its own: a Ctrl-C in the terminal reaches this process alone, which can save.
+with the last vector. It has its own session: a Ctrl-C in the terminal reaches this process alone, which can save.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from torch import Tensor
 
 from etude.environments.goals import goal_functions, is_goal_space
 from etude.environments.gymnasium import complete_finals
-from etude.environments.step_buffers import StepBuffers
 from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.environments.workers.process import CLOSE_S, FORK, NEWS, STEP, Raised, SharedMemory, packed, receive
 from etude.errors import EnvironmentFailureError, EtudeError
@@ -80,12 +79,12 @@ class WorkerVector(VectorEnvironment):
             self.single_observation_space, self.single_action_space, self.return_threshold, self.action_repeat = facts[:4]
             self._has_raw_reward: bool = facts[4]
             if is_goal_space(self.single_observation_space):
-                # A copy of its own: whole batches are judged here, where they are learnt from.
+                # Its own copy: whole batches are judged here, where they are learnt from.
                 self.compute_reward, self.compute_terminated = goal_functions(make())
             shared = SharedMemory(memory.fileno(), num_envs, self.single_observation_space, self.single_action_space)
             self._ask([("share", num_envs)] * count)
+        # The workers change sides with us, once each reset and step.
         self._action, self._buffers = shared.action, shared.buffers
-        self._turn = 0
         self._steps = [STEP] * count
 
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
@@ -94,13 +93,13 @@ class WorkerVector(VectorEnvironment):
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} copies")
         requests = [("reset", [int(seeds[copy]) for copy in worker.copies]) for worker in self._crew.workers]
         self._note_kinds(self._ask(requests))
-        return self._next_buffers().observation, {}
+        return self._buffers.next().observation, {}
 
     def step(self, action: Tensor) -> Step:
         """Act in every copy; one that ends begins its next episode in the same step."""
         self._action.copy_(action)
         self._exchange(self._crew.workers, self._steps)
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         return buffers.as_step(complete_finals(buffers), with_raw_reward=self._has_raw_reward)
 
     def render(self) -> Any:
@@ -128,11 +127,6 @@ class WorkerVector(VectorEnvironment):
             busy = [worker for worker in self._crew.workers if place < len(worker.copies)]
             requests = [("load_copy", place, kind, copies[worker.copies[place]]) for worker in busy]
             self._note_kinds(self._ask(requests, busy))
-
-    def _next_buffers(self) -> StepBuffers:
-        """The workers change sides with us, once each reset and step."""
-        self._turn ^= 1
-        return self._buffers[self._turn]
 
     def _note_kinds(self, kinds: Sequence[str]) -> None:
         self.snapshot = "restart" if "restart" in kinds else "rewind" if "rewind" in kinds else "exact"

@@ -29,7 +29,6 @@ class ActionRescaleConfig(WrapperConfig):
     """Actions in a range of your own."""
 
     id: str = "action_rescale"
-    """The registered name of the wrapper."""
     low: float = -1.0
     """The learner's lowest action, which becomes the task's."""
     high: float = 1.0
@@ -44,9 +43,7 @@ class ActionRescale(Transform):
     """The learner acts between `low` and `high`, whatever the task's range is; what lies beyond is clipped."""
 
     Config = ActionRescaleConfig
-
-    def __init__(self, config: ActionRescaleConfig) -> None:
-        self._low, self._high = config.low, config.high
+    config: ActionRescaleConfig
 
     def prepare(self) -> None:
         """Take the bounds of the task."""
@@ -56,11 +53,12 @@ class ActionRescale(Transform):
         self._box_low, self._box_high = (
             torch.tensor(bound, dtype=torch.float32, device=self.device) for bound in (box.low, box.high)
         )
-        self.action_space = spaces.Box(self._low, self._high, box.shape, np.float32)
+        self.action_space = spaces.Box(self.config.low, self.config.high, box.shape, np.float32)
 
     def action(self, action: Tensor) -> Tensor:
         """Both ends are met exactly."""
-        share = (action.clamp(self._low, self._high) - self._low) / (self._high - self._low)
+        low, high = self.config.low, self.config.high
+        share = (action.clamp(low, high) - low) / (high - low)
         return (1 - share) * self._box_low + share * self._box_high
 
 
@@ -69,16 +67,12 @@ class ActionClipConfig(WrapperConfig):
     """Actions within the task's bounds."""
 
     id: str = "action_clip"
-    """The registered name of the wrapper."""
 
 
 class ActionClip(Transform):
     """What lies beyond the task's bounds becomes the nearest action within."""
 
     Config = ActionClipConfig
-
-    def __init__(self, config: ActionClipConfig) -> None:
-        pass
 
     def prepare(self) -> None:
         """Take the bounds of the task."""
@@ -95,7 +89,6 @@ class ActionRemapConfig(WrapperConfig):
     """A list of actions to choose from."""
 
     id: str = "action_remap"
-    """The registered name of the wrapper."""
     actions: tuple[Any, ...]
     """What each of the learner's actions does: numbers counted from 0 where actions are discrete, else lists of them."""
 
@@ -104,19 +97,18 @@ class ActionRemap(Transform):
     """The learner chooses from a list of the task's actions."""
 
     Config = ActionRemapConfig
-
-    def __init__(self, config: ActionRemapConfig) -> None:
-        self._actions = list(config.actions)
+    config: ActionRemapConfig
 
     def prepare(self) -> None:
         """Check every entry."""
         spec = action_spec(self.action_space)
-        if not self._actions:
+        actions = self.config.actions
+        if not actions:
             raise UserError("actions=[]: there must be something to choose from")
-        for action in self._actions:
+        for action in actions:
             _check_action(action, self.action_space, spec)
-        self._table = torch.tensor(self._actions, dtype=spec.dtype, device=self.device)
-        self.action_space = spaces.Discrete(len(self._actions))
+        self._table = torch.tensor(actions, dtype=spec.dtype, device=self.device)
+        self.action_space = spaces.Discrete(len(actions))
 
     def action(self, action: Tensor) -> Tensor:
         """Look up."""
@@ -145,7 +137,6 @@ class ActionMaskConfig(WrapperConfig):
     """Fewer actions, by a mask."""
 
     id: str = "action_mask"
-    """The registered name of the wrapper."""
     allowed: tuple[int, ...]
     """The actions that may be chosen, counted from 0."""
 
@@ -154,27 +145,25 @@ class ActionMask(Transform):
     """Says which discrete actions are allowed, under the key `action_mask` of the observation."""
 
     Config = ActionMaskConfig
-
-    def __init__(self, config: ActionMaskConfig) -> None:
-        self._allowed = list(config.allowed)
+    config: ActionMaskConfig
 
     def prepare(self) -> None:
         """Add the mask to the observation, beside `observation` where that was not a Dict."""
-        space = self.action_space
+        space, allowed = self.action_space, list(self.config.allowed)
         if not isinstance(space, spaces.Discrete):
             raise UserError(f"needs discrete actions, and these are {space}; action_remap chooses from any")
-        wrong = [action for action in self._allowed if not 0 <= action < space.n]
-        if wrong or not self._allowed:
-            raise UserError(f"allowed={self._allowed}: must be some of the actions 0 to {int(space.n) - 1}")
+        wrong = [action for action in allowed if not 0 <= action < space.n]
+        if wrong or not allowed:
+            raise UserError(f"allowed={allowed}: must be some of the actions 0 to {int(space.n) - 1}")
         self._mask = torch.zeros(self.num_envs, int(space.n), dtype=torch.int8, device=self.device)
-        self._mask[:, self._allowed] = 1
+        self._mask[:, allowed] = 1
         leaves = leaf_spaces(self.observation_space)
         named = {"observation": leaves[""]} if "" in leaves else leaves
         self.observation_space = spaces.Dict({**named, ACTION_MASK: spaces.MultiBinary(int(space.n))})
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """Add the mask."""
-        return self._with_mask(observation, len(rows))
+        return self._with_mask(observation, len(copies))
 
     def observe(self, observation: Observation) -> Observation:
         """Add the mask."""

@@ -24,7 +24,6 @@ class ActionRewardConfig(RewardConfig):
     """A price for each action."""
 
     id: str = "action_reward"
-    """The registered name of the wrapper."""
     rewards: tuple[float, ...]
     """What each discrete action earns besides, in order; negative numbers are costs."""
 
@@ -33,18 +32,16 @@ class ActionReward(Transform):
     """Adds a reward of its own to each discrete action."""
 
     Config = ActionRewardConfig
-
-    def __init__(self, config: ActionRewardConfig) -> None:
-        self._rewards = config.rewards
+    config: ActionRewardConfig
 
     def prepare(self) -> None:
         """One number per action."""
-        space = self.action_space
+        space, rewards = self.action_space, self.config.rewards
         if not isinstance(space, spaces.Discrete):
             raise UserError(f"needs discrete actions, and these are {space}")
-        if len(self._rewards) != space.n:
-            raise UserError(f"rewards={list(self._rewards)}: must be {int(space.n)} numbers, one for each action")
-        self._table = torch.tensor(self._rewards, dtype=torch.float32, device=self.device)
+        if len(rewards) != space.n:
+            raise UserError(f"rewards={list(rewards)}: must be {int(space.n)} numbers, one for each action")
+        self._table = torch.tensor(rewards, dtype=torch.float32, device=self.device)
         self._earned = torch.zeros(self.num_envs, device=self.device)
 
     def action(self, action: Tensor) -> Tensor:
@@ -62,7 +59,6 @@ class StateCountBonusConfig(RewardConfig):
     """A reward for what is new."""
 
     id: str = "state_count_bonus"
-    """The registered name of the wrapper."""
     weight: NonNegativeFloat = 0.1
     """The bonus of the first visit; the n-th earns this divided by √n."""
     bins: PositiveInt = 10
@@ -77,14 +73,12 @@ class StateCountBonus(Transform):
     """Pays for rare observations, by how often their part of the space was visited; the copies count together."""
 
     Config = StateCountBonusConfig
+    config: StateCountBonusConfig
     remembers = ("_counts",)
-
-    def __init__(self, config: StateCountBonusConfig) -> None:
-        self._config = config
 
     def prepare(self) -> None:
         """Divide the space."""
-        space, config = self.observation_space, self._config
+        space, config = self.observation_space, self.config
         if isinstance(space, spaces.Discrete):
             self._size, cells = 0, int(space.n)
             self._first = int(space.start)
@@ -100,7 +94,7 @@ class StateCountBonus(Transform):
 
     def _divide(self, space: spaces.Box) -> tuple[Tensor, Tensor]:
         bounds = []
-        for given, own, name in ((self._config.low, space.low, "low"), (self._config.high, space.high, "high")):
+        for given, own, name in ((self.config.low, space.low, "low"), (self.config.high, space.high, "high")):
             if given is None and not finite_range(space).all():
                 raise UserError(f"observations have no finite bounds; set {name}, {self._size} numbers")
             if given is not None and len(given) != self._size:
@@ -109,18 +103,18 @@ class StateCountBonus(Transform):
         if not (bounds[0] < bounds[1]).all():
             raise UserError("low must be below high everywhere")
         low, high = (torch.from_numpy(bound).to(self.device) for bound in bounds)
-        return low, (high - low) / self._config.bins
+        return low, (high - low) / self.config.bins
 
     def reward(self, reward: Tensor, observation: Observation, terminated: Tensor) -> Tensor:
         """Count, and pay."""
         assert isinstance(observation, Tensor)
         cells = self._cells(observation)
         self._counts = self._counts.index_add(0, cells, torch.ones_like(cells))
-        return reward + self._config.weight / self._counts[cells].double().sqrt().float()
+        return reward + self.config.weight / self._counts[cells].double().sqrt().float()
 
     def _cells(self, observation: Tensor) -> Tensor:
         """(N,) or (N, size) → (N,)"""
         if not self._size:
             return observation - self._first
-        parts = ((observation - self._low) / self._width).floor().long().clamp(0, self._config.bins - 1)
+        parts = ((observation - self._low) / self._width).floor().long().clamp(0, self.config.bins - 1)
         return (parts * self._place).sum(1)

@@ -20,7 +20,6 @@ class DiscreteEncoderConfig(PartConfig):
     """A discrete observation as numbers."""
 
     id: str = "discrete_encoder"
-    """The registered name of the wrapper."""
     encoding: Literal["array", "binary", "onehot"] = "onehot"
     """array: the number itself, counted from 0; binary: its bits, the highest first; onehot: a 1 in its place."""
 

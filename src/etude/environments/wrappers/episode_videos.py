@@ -25,11 +25,10 @@ class RecordEpisodesConfig(WrapperConfig):
     """Which episodes, and where to."""
 
     id: str = "video"
-    """The registered name of the wrapper."""
     folder: str = "videos"
     """Where the files go, seen from where training was started: episode-000001-1234.mp4, with the number of the process."""
     every: PositiveInt = 1
-    """Record the first episode, and then one in so many."""
+    """Record the first episode, and then every n-th."""
     length: PositiveInt | None = None
     """The most frames of a video. Default: the whole episode."""
     fps: PositiveFloat | None = None

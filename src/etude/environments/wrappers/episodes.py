@@ -21,7 +21,6 @@ class NoopStartConfig(WrapperConfig):
     """Idle starts."""
 
     id: str = "noop_start"
-    """The registered name of the wrapper."""
     maximum: PositiveInt = 30
     """An episode begins with 1 to this many idle steps."""
     action: NonNegativeInt = 0
@@ -56,7 +55,6 @@ class LifeLossConfig(WrapperConfig):
     """A life, an episode."""
 
     id: str = "life_loss"
-    """The registered name of the wrapper."""
     action: NonNegativeInt = 0
     """What is done in the step that begins the next life."""
     training_only: bool = True
@@ -107,7 +105,6 @@ class FireResetConfig(WrapperConfig):
     """A button first."""
 
     id: str = "fire_reset"
-    """The registered name of the wrapper."""
     action: NonNegativeInt | None = None
     """The button's action. Default: the one that the game calls FIRE."""
 

@@ -57,7 +57,6 @@ class GrayscaleConfig(PartConfig):
     """Colours to brightness."""
 
     id: str = "grayscale"
-    """The registered name of the wrapper."""
     keep_channel: bool = False
     """Keep a dimension of size 1 where the colours were."""
 
@@ -103,7 +102,6 @@ class ResizeConfig(PartConfig):
     """Another size, by area."""
 
     id: str = "resize"
-    """The registered name of the wrapper."""
     size: PositiveInt | tuple[PositiveInt, PositiveInt] | bool = 84
     """Height and width in pixels, [height, width] or one number for both; true means 84."""
 
@@ -173,7 +171,6 @@ class CropConfig(PartConfig):
     """Less of a picture."""
 
     id: str = "crop"
-    """The registered name of the wrapper."""
     top: NonNegativeInt = 0
     """Rows to leave out above."""
     bottom: NonNegativeInt = 0
@@ -214,7 +211,6 @@ class ChannelsFirstConfig(PartConfig):
     """Channels to the front."""
 
     id: str = "channels_first"
-    """The registered name of the wrapper."""
 
 
 class ChannelsFirst(ImageTransform):

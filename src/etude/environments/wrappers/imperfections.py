@@ -27,7 +27,6 @@ class NoiseConfig(PartConfig):
     """Random errors of observations."""
 
     id: str = "noise"
-    """The registered name of the wrapper."""
     std: NonNegativeFloat = 0.01
     """The standard deviation of the error, in the observation's own unit."""
     distribution: Literal["normal", "uniform"] = "normal"
@@ -69,21 +68,21 @@ class Noise(PartTransform):
         self._generators = [np.random.default_rng(derive_seed(seed, "wrapper", self.place)) for seed in seeds]
         self._next[:] = self._drawn.shape[1]
 
-    def begin_part(self, value: Tensor, rows: Tensor) -> Tensor:
+    def begin_part(self, value: Tensor, copies: Tensor) -> Tensor:
         """Err in these copies."""
-        return self._err(value, self._all if len(rows) == self.num_envs else rows.cpu().numpy())
+        return self._err(value, self._all if len(copies) == self.num_envs else copies.cpu().numpy())
 
     def observe_part(self, value: Tensor) -> Tensor:
         """Err in all copies."""
         return self._err(value, self._all)
 
-    def _err(self, value: Tensor, rows: np.ndarray) -> Tensor:
-        for row in rows[self._next[rows] == self._drawn.shape[1]]:
-            draw = self._generators[row].standard_normal if self._is_normal else self._generators[row].random
-            draw(out=self._drawn[row], dtype=np.float32)
-            self._next[row] = 0
-        error = torch.from_numpy(self._drawn[rows, self._next[rows]]).to(value.device)
-        self._next[rows] += 1
+    def _err(self, value: Tensor, copies: np.ndarray) -> Tensor:
+        for copy in copies[self._next[copies] == self._drawn.shape[1]]:
+            draw = self._generators[copy].standard_normal if self._is_normal else self._generators[copy].random
+            draw(out=self._drawn[copy], dtype=np.float32)
+            self._next[copy] = 0
+        error = torch.from_numpy(self._drawn[copies, self._next[copies]]).to(value.device)
+        self._next[copies] += 1
         if not self._is_normal:
             error = (error - 0.5) * 12**0.5  # of standard deviation 1
         return torch.clamp(value + error * self._std, self._low, self._high)
@@ -94,7 +93,6 @@ class ObservationLagConfig(WrapperConfig):
     """Late observations."""
 
     id: str = "observation_lag"
-    """The registered name of the wrapper."""
     steps: PositiveInt = 1
     """How many steps ago what is seen was true."""
 
@@ -103,25 +101,23 @@ class ObservationLag(Transform):
     """Shows what was true some steps ago; at an episode's beginning, its first observation."""
 
     Config = ObservationLagConfig
+    config: ObservationLagConfig
     remembers = ("_queue",)
-
-    def __init__(self, config: ObservationLagConfig) -> None:
-        self._steps = config.steps
-        self._queue: dict[str, Tensor] = {}
-        """(N, steps + 1, ...) by the name of the part, the oldest first"""
+    _queue: dict[str, Tensor]
+    """(N, steps + 1, ...) by the name of the part, the oldest first"""
 
     def prepare(self) -> None:
         """Make room."""
         self._queue = {
-            name: torch.zeros(self.num_envs, self._steps + 1, *spec.shape, dtype=spec.dtype, device=self.device)
+            name: torch.zeros(self.num_envs, self.config.steps + 1, *spec.shape, dtype=spec.dtype, device=self.device)
             for name, spec in observation_specs(self.observation_space).items()
         }
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """Forget the past."""
         for name, value in _by_name(observation).items():
-            past = value.unsqueeze(1).expand(-1, self._steps + 1, *value.shape[1:])
-            self._queue = {**self._queue, name: self._queue[name].index_copy(0, rows, past)}
+            past = value.unsqueeze(1).expand(-1, self.config.steps + 1, *value.shape[1:])
+            self._queue = {**self._queue, name: self._queue[name].index_copy(0, copies, past)}
         return observation
 
     def observe(self, observation: Observation) -> Observation:
@@ -141,7 +137,6 @@ class ActionLagConfig(WrapperConfig):
     """Late actions."""
 
     id: str = "action_lag"
-    """The registered name of the wrapper."""
     steps: PositiveInt = 1
     """How many steps ago what is done was chosen."""
 
@@ -150,10 +145,8 @@ class ActionLag(Transform):
     """Does what was chosen some steps ago; at an episode's beginning action 0, or the one nearest to zeros."""
 
     Config = ActionLagConfig
+    config: ActionLagConfig
     remembers = ("_queue",)
-
-    def __init__(self, config: ActionLagConfig) -> None:
-        self._steps = config.steps
 
     def prepare(self) -> None:
         """Make room."""
@@ -165,12 +158,12 @@ class ActionLag(Transform):
                 for bound in (self.action_space.low, self.action_space.high)
             )
             self._first = torch.clamp(self._first, low, high)
-        self._queue = self._first.expand(self.num_envs, self._steps, *spec.shape).clone()
+        self._queue = self._first.expand(self.num_envs, self.config.steps, *spec.shape).clone()
         """(N, steps, ...), the oldest first"""
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """Forget the past."""
-        self._queue = self._queue.index_copy(0, rows, self._first.expand(len(rows), *self._queue.shape[1:]))
+        self._queue = self._queue.index_copy(0, copies, self._first.expand(len(copies), *self._queue.shape[1:]))
         return observation
 
     def action(self, action: Tensor) -> Tensor:

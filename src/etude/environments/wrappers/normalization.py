@@ -14,7 +14,6 @@ class NormalizeObservationsConfig(WrapperConfig):
     """Normalised observations."""
 
     id: str = "normalize_observations"
-    """The registered name of the wrapper."""
     mode: Literal["rolling", "static"] = "rolling"
     """rolling: by running mean and variance; static: finite bounds to [0, 1]."""
 
@@ -30,7 +29,6 @@ class NormalizeRewardsConfig(WrapperConfig):
     """Normalised rewards."""
 
     id: str = "normalize_rewards"
-    """The registered name of the wrapper."""
 
 
 class NormalizeRewards(Transform):

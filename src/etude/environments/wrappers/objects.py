@@ -53,10 +53,10 @@ class BallFeatures(PartTransform):
         self._last_ball = torch.zeros(self.num_envs, 2, device=self.device)
         return spaces.Box(-np.inf, np.inf, (self.features,), np.float32)
 
-    def begin_part(self, value: Tensor, rows: Tensor) -> Tensor:
+    def begin_part(self, value: Tensor, copies: Tensor) -> Tensor:
         """A ball has no past yet."""
         ball = value[:, self.ball : self.ball + 2]
-        self._last_ball = self._last_ball.index_copy(0, rows, ball)
+        self._last_ball = self._last_ball.index_copy(0, copies, ball)
         return self._features(value, torch.zeros_like(ball))
 
     def observe_part(self, value: Tensor) -> Tensor:
@@ -79,7 +79,6 @@ class PongFeaturesConfig(WrapperConfig):
     """Pong in eight numbers."""
 
     id: str = "pong_features"
-    """The registered name of the wrapper."""
 
 
 class PongFeatures(BallFeatures):
@@ -99,7 +98,6 @@ class BreakoutFeaturesConfig(WrapperConfig):
     """Breakout in twelve numbers."""
 
     id: str = "breakout_features"
-    """The registered name of the wrapper."""
 
 
 class BreakoutFeatures(BallFeatures):

@@ -20,12 +20,11 @@ class PixelObservationsConfig(WrapperConfig):
     """Pictures as observations."""
 
     id: str = "pixel_observations"
-    """The registered name of the wrapper."""
     keep_state: bool = False
     """Keep what the task itself shows: a Dict with `pixels` and `observation` (or the task's own keys)."""
 
 
-class PixelObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
+class PixelObservations(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Shows the learner the picture that the task draws of itself, (H, W, 3) bytes; drawing takes most of the time."""
 
     Config = PixelObservationsConfig
@@ -45,17 +44,8 @@ class PixelObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
         named = {"observation": leaves[""]} if "" in leaves else leaves
         self.observation_space = spaces.Dict({**named, "pixels": pixels}) if self._keep else pixels
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin, and draw."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        return self._seen(observation), info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Act, and draw."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._seen(observation), reward, terminated, truncated, info
-
-    def _seen(self, observation: Any) -> Any:
+    def observation(self, observation: Any) -> Any:
+        """Draw."""
         picture = self._picture()
         if not self._keep:
             return picture

@@ -2,7 +2,7 @@
 
 A potential Φ says how promising a state is, and each step earns γ Φ(s') − Φ(s) more. Over an episode that adds up, discounted,
 to −Φ of its first state, whatever was done in between, if Φ of where a task ended counts as 0. An episode that was merely cut
-has a last state with a value of its own, and its Φ counts.
+has a last state with its own value, and its Φ counts.
 """
 
 from __future__ import annotations
@@ -35,14 +35,12 @@ class ShapingConfig(RewardConfig):
 class Shaping(Transform):
     """Adds γ Φ(s') − Φ(s) to each reward; a subclass defines Φ."""
 
+    config: ShapingConfig
     remembers = ("_potential",)
     entries: ClassVar[int] = 0
     """How many numbers an observation must have at least."""
     task: ClassVar[str] = ""
     """What it was made for."""
-
-    def __init__(self, config: ShapingConfig) -> None:
-        self._gamma, self._scale = config.gamma, config.scale
 
     def potential(self, observation: Tensor) -> Tensor:
         """Return Φ of each state, (N, ...) → (N,), between 0 and 1 for ordinary states."""
@@ -55,20 +53,20 @@ class Shaping(Transform):
             raise UserError(f"needs the observations of {self.task}, {self.entries} numbers; put it before what changes them")
         self._potential = torch.zeros(self.num_envs, device=self.device)
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """Note where an episode begins."""
-        self._potential = self._potential.index_copy(0, rows, self._of(observation))
+        self._potential = self._potential.index_copy(0, copies, self._of(observation))
         return observation
 
     def reward(self, reward: Tensor, observation: Observation, terminated: Tensor) -> Tensor:
         """Add the difference."""
         before = self._potential
         self._potential = torch.where(terminated, 0.0, self._of(observation))
-        return reward + (self._gamma * self._potential - before)
+        return reward + (self.config.gamma * self._potential - before)
 
     def _of(self, observation: Observation) -> Tensor:
         assert isinstance(observation, Tensor)
-        return self._scale * self.potential(observation)
+        return self.config.scale * self.potential(observation)
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,6 @@ class CartPoleShapingConfig(ShapingConfig):
     """Upright and in the middle."""
 
     id: str = "cartpole_shaping"
-    """The registered name of the wrapper."""
 
 
 class CartPoleShaping(Shaping):
@@ -96,7 +93,6 @@ class MountainCarShapingConfig(ShapingConfig):
     """Energy."""
 
     id: str = "mountaincar_shaping"
-    """The registered name of the wrapper."""
 
 
 class MountainCarShaping(Shaping):
@@ -117,7 +113,6 @@ class PongShapingConfig(ShapingConfig):
     """Near the ball."""
 
     id: str = "pong_shaping"
-    """The registered name of the wrapper."""
     scale: PositiveFloat = 0.1
     """How much a potential counts. Larger speaks louder than the task's own rewards."""
 

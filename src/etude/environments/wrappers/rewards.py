@@ -16,7 +16,6 @@ class RewardClipConfig(RewardConfig):
     """Smaller rewards."""
 
     id: str = "reward_clip"
-    """The registered name of the wrapper."""
     low: float | None = None
     """The lowest reward. With neither bound, rewards become their signs: -1, 0 or 1."""
     high: float | None = None
@@ -31,9 +30,7 @@ class RewardClip(Transform):
     """Rewards within bounds, or only their signs, as in the DQN of Mnih et al. 2015."""
 
     Config = RewardClipConfig
-
-    def __init__(self, config: RewardClipConfig) -> None:
-        self._low, self._high = config.low, config.high
+    config: RewardClipConfig
 
     def reward(self, reward: Tensor, observation: Observation, terminated: Tensor) -> Tensor:
         """Clip."""
@@ -41,9 +38,8 @@ class RewardClip(Transform):
 
     def relabel(self, reward: Tensor) -> Tensor:
         """Clip."""
-        if self._low is None and self._high is None:
-            return reward.sign()
-        return reward.clamp(self._low, self._high)
+        low, high = self.config.low, self.config.high
+        return reward.sign() if low is None and high is None else reward.clamp(low, high)
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,6 @@ class RewardScaleConfig(RewardConfig):
     """Rewards in another unit."""
 
     id: str = "reward_scale"
-    """The registered name of the wrapper."""
     factor: float = 1.0
     """What each reward is multiplied by."""
     offset: float = 0.0
@@ -62,9 +57,7 @@ class RewardScale(Transform):
     """reward · factor + offset"""
 
     Config = RewardScaleConfig
-
-    def __init__(self, config: RewardScaleConfig) -> None:
-        self._factor, self._offset = config.factor, config.offset
+    config: RewardScaleConfig
 
     def reward(self, reward: Tensor, observation: Observation, terminated: Tensor) -> Tensor:
         """Scale."""
@@ -72,4 +65,4 @@ class RewardScale(Transform):
 
     def relabel(self, reward: Tensor) -> Tensor:
         """Scale."""
-        return reward * self._factor + self._offset
+        return reward * self.config.factor + self.config.offset

@@ -41,10 +41,10 @@ class SingleTransform(gymnasium.Wrapper[Any, Any, Any, Any]):
         inner = self.transform.action(torch.from_numpy(np.asarray(action)[None] - self._offset))
         (acted,) = to_gymnasium(inner, self.env.action_space, self._inner_offset)
         observation, raw, terminated, truncated, info = self.env.step(acted)
-        led_to = self._as_batch(observation)
-        seen = self.transform.observe(led_to)
+        inner_final = self._as_batch(observation)
+        seen = self.transform.observe(inner_final)
         given = torch.tensor([raw], dtype=torch.float32)
-        reward = self.transform.reward(given, led_to, torch.tensor([terminated]))
+        reward = self.transform.reward(given, inner_final, torch.tensor([terminated]))
         if reward is not given:
             info = {RAW_REWARD: float(raw), **info}
         return _first_row(seen), float(reward) if reward is not given else raw, terminated, truncated, info

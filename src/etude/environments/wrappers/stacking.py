@@ -23,7 +23,6 @@ class StackConfig(PartConfig):
     """The last observations."""
 
     id: str = "stack"
-    """The registered name of the wrapper."""
     count: PositiveInt = 4
     """How many observations, the newest last."""
     start: Literal["repeat", "zeros"] = "repeat"
@@ -52,14 +51,14 @@ class Stack(PartTransform):
             low, high = np.minimum(low, 0), np.maximum(high, 0)
         return spaces.Box(low, high, dtype=space.dtype)
 
-    def begin_part(self, value: Tensor, rows: Tensor) -> Tensor:
+    def begin_part(self, value: Tensor, copies: Tensor) -> Tensor:
         """Forget the past."""
         past = value.unsqueeze(1).expand(-1, self._count, *value.shape[1:])
         if not self._repeat:
             past = past.clone()
             past[:, :-1] = 0
         assert self._frames is not None
-        self._frames = self._frames.index_copy(0, rows, past)
+        self._frames = self._frames.index_copy(0, copies, past)
         return self._joined(past)
 
     def observe_part(self, value: Tensor) -> Tensor:
@@ -84,7 +83,6 @@ class HistoryConfig(StackConfig):
     """The last observations in a row."""
 
     id: str = "history"
-    """The registered name of the wrapper."""
 
 
 class History(Stack):

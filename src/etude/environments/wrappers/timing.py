@@ -24,7 +24,6 @@ class TimeLimitConfig(WrapperConfig):
     """A time limit in decisions."""
 
     id: str = "time_limit"
-    """The registered name of the wrapper."""
     steps: PositiveInt
     """Cut episodes after this many decisions (a truncation)."""
 
@@ -55,7 +54,6 @@ class TimeFeatureConfig(WrapperConfig):
     """The time that is left."""
 
     id: str = "time_feature"
-    """The registered name of the wrapper."""
     limit: PositiveInt
     """Steps after which none is left: the task's time limit."""
 
@@ -64,10 +62,8 @@ class TimeFeature(Transform):
     """Adds the share of time that is left, from 1 to 0, to a vector, or under the key `time_left` to a Dict."""
 
     Config = TimeFeatureConfig
+    config: TimeFeatureConfig
     remembers = ("_elapsed",)
-
-    def __init__(self, config: TimeFeatureConfig) -> None:
-        self._limit = config.limit
 
     def prepare(self) -> None:
         """Make room for one more number."""
@@ -81,10 +77,10 @@ class TimeFeature(Transform):
         low, high = np.append(space.low, 0), np.append(space.high, 1)
         self.observation_space = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """All of it is left."""
-        self._elapsed = self._elapsed.index_fill(0, rows, 0)
-        return self._with_time(observation, self._elapsed[rows])
+        self._elapsed = self._elapsed.index_fill(0, copies, 0)
+        return self._with_time(observation, self._elapsed[copies])
 
     def observe(self, observation: Observation) -> Observation:
         """One step less is left."""
@@ -92,7 +88,7 @@ class TimeFeature(Transform):
         return self._with_time(observation, self._elapsed)
 
     def _with_time(self, observation: Observation, elapsed: Tensor) -> Observation:
-        left = (1 - elapsed / self._limit).clamp(min=0).unsqueeze(1)
+        left = (1 - elapsed / self.config.limit).clamp(min=0).unsqueeze(1)
         if isinstance(observation, dict):
             return {**observation, "time_left": left}
         return torch.cat([observation.to(torch.float32), left], 1)
@@ -103,7 +99,6 @@ class FrameSkipConfig(WrapperConfig):
     """Actions that last."""
 
     id: str = "frame_skip"
-    """The registered name of the wrapper."""
     skip: PositiveInt = 4
     """Environment steps per decision. Budgets and metrics go on counting environment steps."""
     max_pool: bool = False
@@ -143,7 +138,6 @@ class StickyActionsConfig(WrapperConfig):
     """Actions that may repeat."""
 
     id: str = "sticky_actions"
-    """The registered name of the wrapper."""
     probability: UnitInterval = 0.25
     """How often the action before is repeated instead of the new one."""
 

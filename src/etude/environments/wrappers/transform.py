@@ -24,7 +24,7 @@ from etude.errors import UserError
 class Transform:
     """One change of actions, observations or rewards, for N copies at once. What a subclass does not define stays as it is.
 
-    A step calls, in this order: `action`; the task; `observe` with where every copy's transition led; `reward`; and for the
+    A step calls, in this order: `action`; the task; `observe` with the final observation of every copy; `reward`; and for the
     copies that ended, `begin` with the first observations of their next episodes.
     """
 
@@ -39,8 +39,13 @@ class Transform:
     """What the learner does; in `prepare`, at first what the task takes."""
     num_envs: int
     device: torch.device
+    config: Any
+    """Its settings, where it has a `Config`."""
     place: int = 0
     """Where it stands among an environment's wrappers, so that two of a kind draw different random numbers."""
+
+    def __init__(self, config: Any = None) -> None:
+        self.config = config
 
     def bind(
         self, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], num_envs: int, device: torch.device
@@ -61,8 +66,8 @@ class Transform:
     def seed(self, seeds: Sequence[int]) -> None:
         """Begin random streams anew, that of copy i from `seeds[i]`."""
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
-        """Take the first observations (K, ...) of new episodes in the copies `rows` (K,) and return what is seen of them."""
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
+        """Take the first observations (K, ...) of new episodes in these copies (K,) and return what is seen of them."""
         return observation
 
     def action(self, action: Tensor) -> Tensor:
@@ -70,11 +75,11 @@ class Transform:
         return action
 
     def observe(self, observation: Observation) -> Observation:
-        """Take where one step led in every copy, (N, ...), and return what is seen of it."""
+        """Take what every copy shows after one step, (N, ...), and return what is seen of it."""
         return observation
 
     def reward(self, reward: Tensor, observation: Observation, terminated: Tensor) -> Tensor:
-        """Return the reward (N,) of a step that led to `observation`, as the task showed it."""
+        """Return the reward (N,) of a step to `observation`, as the task showed it."""
         return reward
 
     def relabel(self, reward: Tensor) -> Tensor | None:
@@ -83,16 +88,16 @@ class Transform:
 
     def step(self, step: Step, ended: Tensor | None) -> Step:
         """Pass one vector step on to the learner; `ended` are the copies (K,) whose episodes ended, None where none did."""
-        led_to, reward = step.final_observation, step.reward
-        final = self.observe(led_to) if self._changes_view else led_to
+        inner_final, reward = step.final_observation, step.reward
+        final = self.observe(inner_final) if self._changes_view else inner_final
         if self._changes_reward:
-            reward = self.reward(reward, led_to, step.terminated)
+            reward = self.reward(reward, inner_final, step.terminated)
         if ended is None:
             return step._replace(observation=final, reward=reward, final_observation=final)
         seen = step.observation
         if self._hears_of_ends:
             first = self.begin(_take(seen, ended), ended)
-            seen = _put(seen, led_to, final, ended, first)
+            seen = _put(seen, inner_final, final, ended, first)
         return step._replace(observation=seen, reward=reward, final_observation=final)
 
     def step_on_device(self, step: Step, ended: Tensor, everyone: Tensor) -> Step:
@@ -100,17 +105,17 @@ class Transform:
 
         `everyone` are the copies (N,). An accelerator that is never asked need never wait.
         """
-        led_to, reward, seen = step.final_observation, step.reward, step.observation
-        final = self.observe(led_to) if self._changes_view else led_to
+        inner_final, reward, seen = step.final_observation, step.reward, step.observation
+        final = self.observe(inner_final) if self._changes_view else inner_final
         if self._changes_reward:
-            reward = self.reward(reward, led_to, step.terminated)
+            reward = self.reward(reward, inner_final, step.terminated)
         if self._hears_of_ends:
             before = {name: getattr(self, name) for name in self.remembers}
             first = self.begin(seen, everyone)
             for name, value in before.items():
                 if _is_tensors(value):
                     setattr(self, name, _choose(ended, getattr(self, name), value))
-            seen = seen if final is led_to else _choose(ended, first, final)
+            seen = seen if final is inner_final else _choose(ended, first, final)
         return step._replace(observation=seen, reward=reward, final_observation=final)
 
     def state_dict(self) -> dict[str, Any]:
@@ -135,6 +140,7 @@ class PartTransform(Transform):
     """What that tensor must be, in words."""
 
     def __init__(self, key: str | None = None) -> None:
+        super().__init__()
         self._key = key
 
     def suits(self, space: gymnasium.Space[Any]) -> bool:
@@ -145,7 +151,7 @@ class PartTransform(Transform):
         """Return the space of the part afterwards."""
         return space
 
-    def begin_part(self, value: Tensor, rows: Tensor) -> Tensor:
+    def begin_part(self, value: Tensor, copies: Tensor) -> Tensor:
         """`begin`, of the part alone."""
         return self.observe_part(value)
 
@@ -174,11 +180,11 @@ class PartTransform(Transform):
         self._key = key
         self.observation_space = spaces.Dict({**leaves, key: self.prepare_part(leaves[key])})
 
-    def begin(self, observation: Observation, rows: Tensor) -> Observation:
+    def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """Change the part."""
         if isinstance(observation, dict):
-            return {**observation, self._name: self.begin_part(observation[self._name], rows)}
-        return self.begin_part(observation, rows)
+            return {**observation, self._name: self.begin_part(observation[self._name], copies)}
+        return self.begin_part(observation, copies)
 
     def observe(self, observation: Observation) -> Observation:
         """Change the part."""
@@ -222,14 +228,14 @@ def _choose_rows(which: Tensor, one: Tensor, other: Tensor) -> Tensor:
     return torch.where(which.view(-1, *[1] * (one.ndim - 1)), one, other)
 
 
-def _put(after: Observation, led_to: Observation, final: Observation, rows: Tensor, first: Observation) -> Observation:
+def _put(after: Observation, inner_final: Observation, final: Observation, rows: Tensor, first: Observation) -> Observation:
     """Return what is seen next: `final`, with `first` in the rows that began anew; what was not changed is not copied."""
     if isinstance(final, dict):
         assert isinstance(first, dict)
-        before = led_to if isinstance(led_to, dict) else {}
+        before = inner_final if isinstance(inner_final, dict) else {}
         now = after if isinstance(after, dict) else {}
         return {
             key: now[key] if value is before.get(key) else value.index_copy(0, rows, first[key]) for key, value in final.items()
         }
     assert not isinstance(first, dict)
-    return after if final is led_to else final.index_copy(0, rows, first)
+    return after if final is inner_final else final.index_copy(0, rows, first)

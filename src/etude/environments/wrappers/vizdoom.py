@@ -20,7 +20,6 @@ class VizdoomShapingConfig(RewardConfig):
     """What changes of the game's variables earn."""
 
     id: str = "vizdoom_shaping"
-    """The registered name of the wrapper."""
     weights: dict[str, float] = field(default_factory=lambda: {"KILLCOUNT": 1.0, "HEALTH": 0.01, "AMMO2": 0.02})
     """By the variable's name: what one more of it earns; one less costs as much."""
 

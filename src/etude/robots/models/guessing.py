@@ -96,7 +96,7 @@ def _pose(body: RobotBody, files: Sequence[Path]) -> tuple[dict[str, float], str
 
 
 def _motors(body: RobotBody) -> tuple[dict[str, ActuatorConfig], str]:
-    """Return motors by joints that are alike, and where they come from."""
+    """Return motors, one group for joints of one kind, and where they come from."""
     model = body.model
     known = {int(model.actuator_trnid[i, 0]): i for i in range(model.nu) if model.actuator_trntype[i] == 0}
     if len(known) < model.nu:

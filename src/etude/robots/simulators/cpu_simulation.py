@@ -23,7 +23,7 @@ class CpuSimulation(Simulation):
 
     def __init__(self, scene: Scene, count: int, threads: int | None = None) -> None:
         self.scene, self.count = scene, count
-        # Robots that blow up are found and told by the task; MuJoCo would write about it into a file of the user's folder.
+        # Robots that blow up are found and reported by the task; MuJoCo would write about it into a file of the user's folder.
         _mujoco.set_mju_user_warning(lambda _: None)
         self.batch = MujocoSimulation(scene.model, count, threads=threads)
         self._sensordata = self.batch.field("sensordata")
@@ -34,7 +34,7 @@ class CpuSimulation(Simulation):
         self.torques = torch.zeros(count, len(scene.joints))
 
     def step(self, targets: Tensor, substeps: int, before: Tensor | None = None, lag: Tensor | None = None) -> None:
-        """Advance by so many physics steps; robots with a lag keep their targets of before for some of them."""
+        """Advance by some physics steps; robots with a lag keep their previous targets for the first of them."""
         if before is None or lag is None:
             self._advance(targets, substeps)
         else:
@@ -62,7 +62,7 @@ class CpuSimulation(Simulation):
         self._copy(self.qvel, self.batch.qvel)
 
     def model_field(self, name: str) -> Tensor:
-        """Return a model field with a value of its own for each robot, (N, ...): the simulator's memory."""
+        """Return a model field with its own value for each robot, (N, ...): the simulator's memory."""
         return torch.from_numpy(self.batch.model_field(name))
 
     def update_constants(self) -> None:

@@ -28,9 +28,9 @@ class Simulation(ABC):
 
     @abstractmethod
     def step(self, targets: Tensor, substeps: int, before: Tensor | None = None, lag: Tensor | None = None) -> None:
-        """Advance by so many physics steps with these targets for the motors (N, J).
+        """Advance by some physics steps with these targets for the motors (N, J).
 
-        Where each robot has a `lag` (N,) int64, its motors keep their targets of `before` for so many of these steps.
+        Where each robot has a `lag` (N,) int64, its motors keep their previous targets, `before`, for that many of these steps.
         """
 
     @abstractmethod
@@ -46,7 +46,7 @@ class Simulation(ABC):
 
     @abstractmethod
     def model_field(self, name: str) -> Tensor:
-        """Return a model field with a value of its own for each robot, (N, ...): the simulator's memory, to be written to."""
+        """Return a model field with its own value for each robot, (N, ...): the simulator's memory, to be written to."""
 
     @abstractmethod
     def update_constants(self) -> None:

@@ -1,4 +1,4 @@
-"""Robots on a GPU: MuJoCo Warp, stepped by one captured graph, with the task's tensors as views of the simulator's memory.
+"""Robots on a GPU: MuJoCo Warp, stepped by one captured call, with the task's tensors as views of the simulator's memory.
 
 Its sums are in no fixed order, so two runs differ in last bits and drift apart; its state, saved and loaded, is the same bit
 for bit. On the CPU it runs too, slowly: that is for tests.
@@ -57,7 +57,7 @@ class WarpSimulation(Simulation):
                     f"{scene.description.file}: the simulator on the GPU can't do this robot: {error}; "
                     "use environment.robot.simulator=cpu"
                 ) from error
-        self.model.opt.warn_overflow = 0  # told by `problem`, once, instead of by every thread of every step
+        self.model.opt.warn_overflow = 0  # reported by `problem`, once, instead of by every thread of every step
         fields = {name: wp.to_torch(getattr(self.data_on_device, name)) for name in (*_STATE, "overflow")}
         self.qpos, self.qvel = fields["qpos"], fields["qvel"]
         self.sensors, self.torques = fields["sensordata"], fields["actuator_force"]
@@ -74,7 +74,7 @@ class WarpSimulation(Simulation):
     # ---- stepping ----------------------------------------------------------------------------------------------------------
 
     def step(self, targets: Tensor, substeps: int, before: Tensor | None = None, lag: Tensor | None = None) -> None:
-        """Advance by so many physics steps; robots with a lag keep their targets of before for some of them."""
+        """Advance by some physics steps; robots with a lag keep their previous targets for the first of them."""
         lags = lag is not None
         if before is None or lag is None:
             self._ctrl.copy_(targets)
@@ -149,7 +149,7 @@ class WarpSimulation(Simulation):
     # ---- model fields --------------------------------------------------------------------------------------------------------
 
     def model_field(self, name: str) -> Tensor:
-        """Return a model field with a value of its own for each robot, (N, ...): the simulator's memory."""
+        """Return a model field with its own value for each robot, (N, ...): the simulator's memory."""
         if name not in self._own_fields:
             if self._graphs:
                 raise RuntimeError(f"model field {name} was asked for after steps were captured")

@@ -14,30 +14,28 @@ from etude.robots.terms.randomizations import RANDOMIZATIONS
 from etude.robots.terms.table import Table
 
 OBSERVATIONS = Table("observation term")
+_READ = {
+    "base_linear_velocity": ("base_linear_velocity", "v: of the base, in its own frame, m/s"),
+    "base_angular_velocity": ("base_angular_velocity", "ω: of the base, in its own frame, rad/s (a gyroscope)"),
+    "gravity": ("gravity", "g: the direction of gravity in the base's frame; (0, 0, −1) when upright"),
+    "joint_position_absolute": ("joint_position", "q: joints as they are, rad"),
+    "joint_velocity": ("joint_velocity", "q̇: rad/s"),
+    "joint_torque": ("torques", "τ: of the motors, N·m"),
+    "action": ("memory.action", "a: the last action"),
+    "command": ("memory.command", "The velocity asked for: forward, sideways, turn"),
+    "feet_height": ("feet_height", "Each foot above the ground, m"),
+    "feet_air_time": ("memory.air_time", "Seconds since each foot left the ground"),
+    "last_push": ("memory.push", "The last push: linear and angular velocity, m/s and rad/s"),
+}
+"""Terms that are a part of the state as it is: where it lies, and what it is."""
+for _name, (_place, _formula) in _READ.items():
+    OBSERVATIONS.add_read(_name, _place, _formula)
 
 
 @OBSERVATIONS.add
 def base_height(state: State) -> Tensor:
     """h: the base above the ground, m"""
     return state.base_height[:, None]
-
-
-@OBSERVATIONS.add
-def base_linear_velocity(state: State) -> Tensor:
-    """v: of the base, in its own frame, m/s"""
-    return state.base_linear_velocity
-
-
-@OBSERVATIONS.add
-def base_angular_velocity(state: State) -> Tensor:
-    """ω: of the base, in its own frame, rad/s (a gyroscope)"""
-    return state.base_angular_velocity
-
-
-@OBSERVATIONS.add
-def gravity(state: State) -> Tensor:
-    """g: the direction of gravity in the base's frame; (0, 0, −1) when upright"""
-    return state.gravity
 
 
 @OBSERVATIONS.add
@@ -53,41 +51,11 @@ def joint_position(state: State) -> Tensor:
 
 
 @OBSERVATIONS.add
-def joint_position_absolute(state: State) -> Tensor:
-    """q: joints as they are, rad"""
-    return state.joint_position
-
-
-@OBSERVATIONS.add
 def joint_position_measured(state: State) -> Tensor:
     """q − q₀ as the motors measure it: off by what the randomisation motor_offset drew"""
     offset = state.drawn.get("motor_offset")
     position = state.joint_position - state.default_pose
     return position if offset is None else position - offset
-
-
-@OBSERVATIONS.add
-def joint_velocity(state: State) -> Tensor:
-    """q̇: rad/s"""
-    return state.joint_velocity
-
-
-@OBSERVATIONS.add
-def joint_torque(state: State) -> Tensor:
-    """τ: of the motors, N·m"""
-    return state.torques
-
-
-@OBSERVATIONS.add
-def action(state: State) -> Tensor:
-    """a: the last action"""
-    return state.memory.action
-
-
-@OBSERVATIONS.add
-def command(state: State) -> Tensor:
-    """The velocity asked for: forward, sideways, turn"""
-    return state.memory.command
 
 
 @OBSERVATIONS.add
@@ -135,21 +103,9 @@ def feet_force_log(state: State) -> Tensor:
 
 
 @OBSERVATIONS.add
-def feet_height(state: State) -> Tensor:
-    """Each foot above the ground, m"""
-    return state.feet_height
-
-
-@OBSERVATIONS.add
 def feet_position(state: State) -> Tensor:
     """Each foot relative to the base, along the world's axes, m"""
     return (state.feet_position - state.base_position[:, None]).flatten(1)
-
-
-@OBSERVATIONS.add
-def feet_air_time(state: State) -> Tensor:
-    """Seconds since each foot left the ground"""
-    return state.memory.air_time
 
 
 @OBSERVATIONS.add
@@ -171,12 +127,6 @@ def _scan_grid(length: float, width: float, step: float, device: torch.device) -
     x = torch.arange(round(length / step) + 1, device=device) * step - length / 2
     y = torch.arange(round(width / step) + 1, device=device) * step - width / 2
     return torch.cat([torch.cartesian_prod(x, y), torch.zeros(len(x) * len(y), 1, device=device)], 1)
-
-
-@OBSERVATIONS.add
-def last_push(state: State) -> Tensor:
-    """The last push: linear and angular velocity, m/s and rad/s"""
-    return state.memory.push
 
 
 @OBSERVATIONS.add

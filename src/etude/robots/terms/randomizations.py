@@ -124,7 +124,7 @@ class FeetFriction(_Fields):
         self._geoms = torch.tensor(geoms, dtype=torch.int64, device=self.state.device)
 
     def apply(self, value: Tensor) -> None:
-        """All feet of a robot are alike."""
+        """All feet of a robot get the same friction."""
         self.live["geom_friction"][:, self._geoms, 0] = value.to(self.live["geom_friction"].dtype)
 
 
@@ -323,7 +323,7 @@ class PushOptions:
 
 @offer
 class Push(Randomization):
-    """A push: a change of the base's velocity, every so many seconds"""
+    """A push: a change of the base's velocity, every few seconds"""
 
     Options = PushOptions
 

@@ -336,5 +336,5 @@ def alive(state: State) -> Tensor:
 
 @REWARDS.add
 def termination(state: State) -> Tensor:
-    """1 where the episode ends by a fall; a time limit is none"""
+    """1 where the episode ends by a fall, not by a time limit"""
     return state.fell.float()

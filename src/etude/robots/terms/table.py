@@ -39,6 +39,19 @@ class Table:
         self.terms[term.__name__] = term
         return term
 
+    def add_read(self, name: str, place: str, formula: str) -> None:
+        """Offer a part of the state, by its dotted name there, as it is."""
+        parts = place.split(".")
+
+        def term(state: State) -> Tensor:
+            value: Any = state
+            for part in parts:
+                value = getattr(value, part)
+            return value
+
+        term.__name__, term.__doc__ = name, formula
+        self.add(term)
+
     def find(self, name: str, where: str) -> Term:
         """Return a term; an unknown name is an error that lists what there is."""
         if name not in self.terms:

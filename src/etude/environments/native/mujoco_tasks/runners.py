@@ -1,4 +1,4 @@
-"""What HalfCheetah, Swimmer, Hopper and Walker2d share: paid for speed along a track, and some of them for standing."""
+"""HalfCheetah-v5, Swimmer-v5, Hopper-v5 and Walker2d-v5: paid for speed along a track, the last two for standing too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from etude.environments.native.mujoco_tasks.noisy_start import NoisyStartParameters, NoisyStartVector
+from etude.environments.native.mujoco_tasks.vector import NoisyStartParameters, NoisyStartVector
 
 
 @dataclass(frozen=True)
@@ -80,3 +80,71 @@ class WalkerVector(RunnerVector[WalkerT]):
         min_angle, max_angle = self.parameters.healthy_angle_range
         z, angle = self.qpos[:, 1], self.qpos[:, 2]
         return (min_z < z) & (z < max_z) & (min_angle < angle) & (angle < max_angle)
+
+
+@dataclass(frozen=True)
+class HalfCheetahParameters(RunnerParameters):
+    """Gymnasium's defaults."""
+
+    frame_skip: int = 5
+    ctrl_cost_weight: float = 0.1
+    reset_noise_scale: float = 0.1
+
+
+class HalfCheetah(RunnerVector[HalfCheetahParameters]):
+    """A planar cheetah with six joints, paid for speed."""
+
+    id = "HalfCheetah-v5"
+    xml = "half_cheetah.xml"
+    parameters_type = HalfCheetahParameters
+    velocity_noise = "normal"
+
+
+@dataclass(frozen=True)
+class SwimmerParameters(RunnerParameters):
+    """Gymnasium's defaults."""
+
+    frame_skip: int = 4
+    ctrl_cost_weight: float = 1e-4
+    reset_noise_scale: float = 0.1
+
+
+class Swimmer(RunnerVector[SwimmerParameters]):
+    """Three links in a viscous fluid, paid for speed."""
+
+    id = "Swimmer-v5"
+    xml = "swimmer.xml"
+    parameters_type = SwimmerParameters
+    hidden_positions = 2  # a place in the plane
+
+
+@dataclass(frozen=True)
+class HopperParameters(WalkerParameters):
+    """Gymnasium's defaults."""
+
+    healthy_state_range: tuple[float, float] = (-100.0, 100.0)
+    healthy_z_range: tuple[float, float] = (0.7, float("inf"))
+    healthy_angle_range: tuple[float, float] = (-0.2, 0.2)
+
+
+class Hopper(WalkerVector[HopperParameters]):
+    """One leg with three joints, paid for speed and for standing."""
+
+    id = "Hopper-v5"
+    xml = "hopper.xml"
+    parameters_type = HopperParameters
+
+    def is_healthy(self) -> np.ndarray:
+        """Whether each leg stands, and nothing of its state has run away. (N,)"""
+        low, high = self.parameters.healthy_state_range
+        pose = self.qpos[:, 2:]
+        contained = ((low < pose) & (pose < high)).all(axis=1) & ((low < self.qvel) & (self.qvel < high)).all(axis=1)
+        return contained & super().is_healthy()
+
+
+class Walker2d(WalkerVector[WalkerParameters]):
+    """Two legs in a plane, paid for speed and for standing."""
+
+    id = "Walker2d-v5"
+    xml = "walker2d_v5.xml"
+    parameters_type = WalkerParameters

@@ -6,7 +6,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import gymnasium
 import numpy as np
@@ -23,7 +23,8 @@ from torch import Tensor
 
 from etude.environments.native.mujoco_batch import MujocoSimulation
 from etude.environments.spaces import observation_specs
-from etude.environments.step_buffers import StepBuffers
+from etude.environments.state_vector import generator_at
+from etude.environments.step_buffers import BufferPair, StepBuffers
 from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.errors import UserError, did_you_mean
 
@@ -78,10 +79,8 @@ class MujocoVector(VectorEnvironment, Generic[P]):
 
         self._elapsed = np.zeros(num_envs, np.int64)
         self._generators: list[np.random.Generator] = []  # one a copy, from the first reset on
-        # Two sets in turn: what a step returned stays valid while the next one is made.
         specs = observation_specs(self.single_observation_space)
-        self._buffers = [StepBuffers(num_envs, specs) for _ in range(2)]
-        self._turn = 0
+        self._buffers = BufferPair.zeros(num_envs, specs)
 
     @classmethod
     def supports(cls, kwargs: Mapping[str, Any]) -> bool:
@@ -114,7 +113,7 @@ class MujocoVector(VectorEnvironment, Generic[P]):
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} copies")
         self._generators = [seeding.np_random(seed)[0] for seed in seeds]
         self._begin_episodes(np.arange(self.num_envs))
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         self._write_observation(buffers)
         return buffers.observation, {}
 
@@ -125,7 +124,7 @@ class MujocoVector(VectorEnvironment, Generic[P]):
         given = np.ascontiguousarray(action.numpy(), np.float32)
         if given.shape != self.simulation.ctrl.shape:
             raise ValueError(f"actions of shape {given.shape}, not {self.simulation.ctrl.shape}")
-        buffers = self._next_buffers()
+        buffers = self._buffers.next()
         buffers.reward[:], buffers.terminated[:] = self.advance(given)
         self._elapsed += 1
         np.greater_equal(self._elapsed, self._max_episode_steps, out=buffers.truncated)
@@ -149,7 +148,7 @@ class MujocoVector(VectorEnvironment, Generic[P]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue every copy where it was."""
         self.simulation.load_state_dict(state["simulation"])
-        self._generators = [_generator_at(saved) for saved in state["generators"]]
+        self._generators = [generator_at(saved) for saved in state["generators"]]
         self._elapsed[:] = state["elapsed"].numpy()
 
     def _begin_episodes(self, ids: np.ndarray) -> None:
@@ -157,10 +156,6 @@ class MujocoVector(VectorEnvironment, Generic[P]):
         qpos, qvel = (np.stack(part) for part in zip(*states, strict=True))
         self.simulation.reset(ids, qpos, qvel)
         self._elapsed[ids] = 0
-
-    def _next_buffers(self) -> StepBuffers:
-        self._turn ^= 1
-        return self._buffers[self._turn]
 
     def _write_observation(self, buffers: StepBuffers) -> None:
         np.concatenate(self.observe(), axis=1, out=buffers.arrays[""], casting="same_kind")
@@ -181,6 +176,32 @@ class MujocoVector(VectorEnvironment, Generic[P]):
             if wanted := _wanted(defaults[name], value):
                 return f"environment.kwargs.{name}={value!r}: must be {wanted}"
         return ""
+
+
+@dataclass(frozen=True)
+class NoisyStartParameters(MujocoParameters):
+    """What a task with a disturbed start can always be given."""
+
+    reset_noise_scale: float
+
+
+N = TypeVar("N", bound=NoisyStartParameters)
+
+
+class NoisyStartVector(MujocoVector[N]):
+    """Draws uniform noise around the pose, and uniform or normal noise around rest."""
+
+    velocity_noise: ClassVar[Literal["uniform", "normal"]] = "uniform"
+
+    def draw_state(self, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return the disturbed pose and the velocities of one copy."""
+        model, scale = self.simulation.model, self.parameters.reset_noise_scale
+        qpos = model.qpos0 + generator.uniform(-scale, scale, model.nq)
+        if self.velocity_noise == "normal":
+            noise = scale * generator.standard_normal(model.nv)
+        else:
+            noise = generator.uniform(-scale, scale, model.nv)
+        return qpos, np.zeros(model.nv) + noise  # a sum as in Gymnasium: it has no -0.0
 
 
 def lengths(vectors: np.ndarray) -> np.ndarray:
@@ -212,9 +233,3 @@ def _wanted(default: Any, value: Any) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _generator_at(state: Any) -> np.random.Generator:
-    bits = np.random.PCG64()
-    bits.state = state
-    return np.random.Generator(bits)

@@ -143,7 +143,6 @@ class DQN(OffPolicy):
         self.scheduled("epsilon")  # for the log; acting reads the schedule itself, at every step
         self._share = _OnDevice(1.0, context.device)
         self._explore = self.captured(self._exploring)
-        self._total_steps = context.config.training.total_steps
         self._explored = Counter()  # environment steps, to know where on that schedule we are
         self._noise: tuple[Tensor, np.ndarray] | None = None  # where it is drawn to on the host, and the same as an array
         if self._policy.on_host is not None and type(self).act is DQN.act:
@@ -244,10 +243,14 @@ class DQN(OffPolicy):
         """The share of random actions at this very step, however many steps one call collects; and count the step."""
         done, epsilon = self._explored.value, self.settings.epsilon
         collector = self.context.collector
-        self._explored.value += count if collector is None else count * collector.environment.action_repeat
+        repeat = 1 if collector is None else collector.environment.action_repeat
+        self._explored.value += count * repeat
         if self.is_warming_up():
             return 1.0
-        return epsilon.start if epsilon.is_constant else epsilon.at(done, self._total_steps)
+        if epsilon.is_constant:
+            return epsilon.start
+        since = done - self.now.env_steps  # which is as this cycle began
+        return epsilon.at(self.now.later(env_steps=since, decisions=since // repeat))
 
     @torch.no_grad()
     def values(self, observation: Observation) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from etude.buffers.columns import leaves
 from etude.buffers.prioritized import PrioritizedConfig, PrioritizedReplayBuffer
-from etude.config.schedules import Schedule
+from etude.config.schedules import Moment, Schedule
 from etude.config.schema import Config, EnvironmentConfig, ExperimentConfig
 from etude.runs.checkpoint import CheckpointStore
 from tests.buffers.test_replay import Learner
@@ -130,9 +130,9 @@ def test_beta_follows_its_schedule() -> None:
     )
     buffer = PrioritizedReplayBuffer.build(PrioritizedConfig(beta=Schedule.parse({"start": 0.4, "end": 1})), config, "b")
     assert (buffer.beta, buffer.n_step, buffer.alpha) == (0.4, 3, 0.6)
-    buffer.set_schedules(50, 100)
+    buffer.set_schedules(Moment(50, 100))
     assert buffer.beta == pytest.approx(0.7)
-    buffer.set_schedules(100, 100)
+    buffer.set_schedules(Moment(100, 100))
     assert buffer.beta == 1.0
 
 

@@ -20,14 +20,18 @@ from tests.config.conftest import Complaints, Write
 COLLECT = HookSpec("collect", collects=True, counts_steps=True)
 
 
+def parsed(entries: Any, workflow: type = PPO) -> tuple[PhaseSpec, ...]:
+    return parse_phases(entries, hooks=["collect", "update"], marks=hooks_of(workflow))
+
+
 def _problems(*entries: Any) -> list[str]:
     with pytest.raises(ConfigError) as raised:
-        parse_phases(entries)
+        parsed(entries)
     return list(raised.value.problems)
 
 
 def test_a_curriculum_of_every_kind_of_phase() -> None:
-    phases = parse_phases(
+    phases = parsed(
         [
             {"name": "seed", "hooks": ["collect"], "duration_steps": 1e4, "buffer": "replay"},
             {"name": "model", "type": "offline", "duration_updates": 50, "extra": {"beta": 2}},
@@ -52,17 +56,17 @@ def test_a_curriculum_of_every_kind_of_phase() -> None:
 
 def test_repeats_stand_for_their_phases_even_when_nested() -> None:
     inner = {"repeat": 2, "phases": [{"name": "b", "duration_cycles": 1}]}
-    phases = parse_phases([{"repeat": 3, "phases": [{"name": "a", "duration_cycles": 1}, inner]}])
+    phases = parsed([{"repeat": 3, "phases": [{"name": "a", "duration_cycles": 1}, inner]}])
     assert [phase.name for phase in phases] == ["a", "b", "b"] * 3
 
 
 def test_ratios_are_exact() -> None:
-    ((hook,),) = (phase.hooks for phase in parse_phases([{"name": "a", "hooks": [{"update": {"ratio": 0.1}}]}]))
+    ((hook,),) = (phase.hooks for phase in parsed([{"name": "a", "hooks": [{"update": {"ratio": 0.1}}]}]))
     assert hook.ratio == Fraction(1, 10)
 
 
 def test_until_ends_a_phase_by_a_metric() -> None:
-    (phase, _) = parse_phases([{"name": "a", "until": {"metric": "m", "above": 5}}, {"name": "b"}])
+    (phase, _) = parsed([{"name": "a", "until": {"metric": "m", "above": 5}}, {"name": "b"}])
     assert phase.until == Until("m", above=5)
     assert phase.until.met(5)
     assert not phase.until.met(4.9)
@@ -145,7 +149,7 @@ class Own(RandomPolicy):
 
 
 def test_a_method_that_is_not_marked_is_no_hook_and_the_way_out_is_said() -> None:
-    phases = parse_phases([{"name": "a", "hooks": ["noise", "collect_episod"]}], marks=hooks_of(Own))
+    phases = parsed([{"name": "a", "hooks": ["noise", "collect_episod"]}], Own)
     unmarked, misspelt = phase_problems(phases, Own, [])
     assert unmarked.startswith(
         "training.phases: phase 'a': Own has no hook 'noise'; if phases may call noise(phase, count), put @hook"
@@ -155,16 +159,16 @@ def test_a_method_that_is_not_marked_is_no_hook_and_the_way_out_is_said() -> Non
 
 def test_a_hook_that_collects_under_another_name_is_held_to_the_budget_and_to_offline_phases() -> None:
     entries = [{"name": "a", "hooks": ["collect_episode"]}]
-    scheduler = PhaseScheduler(parse_phases(entries, marks=hooks_of(Own)), total_steps=95, steps_per_count=1)
+    scheduler = PhaseScheduler(parsed(entries, Own), total_steps=95, steps_per_count=1)
     steps = 0
     while (action := scheduler.next_action()) is not None:
-        assert action.units == 1, "nobody knows how many steps its count stands for"
+        assert action.count == 1, "nobody knows how many steps its count stands for"
         scheduler.advance(action, HookResult(decisions=10, env_steps=10))
         steps += 10
     assert steps == 100
     offline = [{"name": "a", "type": "offline", "hooks": ["collect_episode"], "duration_updates": 5}]
     with pytest.raises(ConfigError, match="an offline phase doesn't collect"):
-        parse_phases(offline, marks=hooks_of(Own))
+        parsed(offline, Own)
 
 
 def test_unknown_hooks_and_buffers_are_named(complaints: Complaints, write: Write) -> None:
@@ -181,7 +185,7 @@ def test_unknown_hooks_and_buffers_are_named(complaints: Complaints, write: Writ
 
 
 def test_with_several_buffers_a_phase_must_choose() -> None:
-    phases = parse_phases([{"name": "a", "duration_cycles": 1}, {"name": "b", "type": "eval_only"}])
+    phases = parsed([{"name": "a", "duration_cycles": 1}, {"name": "b", "type": "eval_only"}])
     assert list(phase_problems(phases, PPO, ["x", "y"])) == ["training.phases: phase 'a': which buffer? there are x, y"]
 
 
@@ -203,7 +207,7 @@ def test_phases_in_the_words_of_a_hydra_lab_load(write: Write) -> None:
               workflow_hooks: [update]
     """
     config = compose("CartPole-v1:ppo", file=write("p.yaml", text)).config
-    phases = parse_phases(config.training.phases)
+    phases = parsed(config.training.phases)
     assert [(phase.name, phase.type, [hook.name for hook in phase.hooks]) for phase in phases] == [
         ("data_collection", "online", ["collect"]),
         ("train", "offline", ["update"]),

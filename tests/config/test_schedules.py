@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etude.config.compose import compose
-from etude.config.schedules import Schedule
+from etude.config.schedules import Moment, Schedule
 from tests.config.conftest import Complaints, Write
 
 TOTAL = 1000
@@ -17,14 +17,14 @@ TOTAL = 1000
 
 def test_lin_falls_in_a_straight_line_to_zero_over_the_whole_budget() -> None:
     schedule = Schedule.parse("lin_0.001")
-    assert [schedule.at(step, TOTAL) for step in (0, 500, 1000, 2000)] == pytest.approx([0.001, 0.0005, 0.0, 0.0])
+    assert [schedule.at(Moment(step, TOTAL)) for step in (0, 500, 1000, 2000)] == pytest.approx([0.001, 0.0005, 0.0, 0.0])
 
 
 def test_the_value_at_0_50_and_100_percent_of_the_window_is_the_linear_interpolation() -> None:
     schedule = Schedule.parse({"start": 1.0, "end": 0.5, "start_at": 0.2, "end_at": 0.6})
-    assert schedule.at(0, TOTAL) == schedule.at(200, TOTAL) == 1.0
-    assert schedule.at(400, TOTAL) == pytest.approx(0.75)
-    assert schedule.at(600, TOTAL) == schedule.at(1000, TOTAL) == 0.5
+    assert schedule.at(Moment(0, TOTAL)) == schedule.at(Moment(200, TOTAL)) == 1.0
+    assert schedule.at(Moment(400, TOTAL)) == pytest.approx(0.75)
+    assert schedule.at(Moment(600, TOTAL)) == schedule.at(Moment(1000, TOTAL)) == 0.5
 
 
 @pytest.mark.parametrize("key", ["learning_rate", "clip_range", "entropy_coef", "value_coef"])
@@ -39,23 +39,23 @@ def test_every_scheduled_setting_takes_every_form(key: str) -> None:
 
 def test_a_position_of_exactly_1_is_the_whole_budget() -> None:
     schedule = Schedule.parse({"start": 1.0, "end": 0.0, "end_at": 1.0})
-    assert schedule.at(TOTAL - 1, TOTAL) == pytest.approx(0.001)
-    assert schedule.at(TOTAL, TOTAL) == 0.0
+    assert schedule.at(Moment(TOTAL - 1, TOTAL)) == pytest.approx(0.001)
+    assert schedule.at(Moment(TOTAL, TOTAL)) == 0.0
     assert Schedule.parse({"start": 1.0, "end_at": 1}) == schedule
 
 
 def test_a_position_above_1_is_a_number_of_environment_steps() -> None:
     schedule = Schedule.parse({"start": 1.0, "start_at": 100, "end_at": 300})
-    assert [schedule.at(step, TOTAL) for step in (100, 200, 300)] == pytest.approx([1.0, 0.5, 0.0])
-    assert schedule.at(200, 10 * TOTAL) == pytest.approx(0.5)  # whatever the budget
-    assert Schedule.parse({"start": 1.0, "end_at": 1.5}).at(2, TOTAL) == 0.0
+    assert [schedule.at(Moment(step, TOTAL)) for step in (100, 200, 300)] == pytest.approx([1.0, 0.5, 0.0])
+    assert schedule.at(Moment(200, 10 * TOTAL)) == pytest.approx(0.5)  # whatever the budget
+    assert Schedule.parse({"start": 1.0, "end_at": 1.5}).at(Moment(2, TOTAL)) == 0.0
 
 
 def test_a_start_at_0_and_units_may_differ() -> None:
     schedule = Schedule.parse({"start": 1.0, "start_at": 0, "end_at": 500})
-    assert schedule.at(0, TOTAL) == 1.0
+    assert schedule.at(Moment(0, TOTAL)) == 1.0
     mixed = Schedule.parse({"start": 1.0, "start_at": 0.1, "end_at": 300})
-    assert mixed.at(200, TOTAL) == pytest.approx(0.5)
+    assert mixed.at(Moment(200, TOTAL)) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_schedule_stays_between_its_ends_and_survives_printing(
         first, last = last, first
     schedule = Schedule.parse({"start": start, "end": end, "start_at": first, "end_at": last})
     low, high = sorted((start, end))
-    assert low - 1e-9 <= schedule.at(step, TOTAL) <= high + 1e-9
+    assert low - 1e-9 <= schedule.at(Moment(step, TOTAL)) <= high + 1e-9
     assert Schedule.parse(schedule.to_plain()) == schedule
 
 

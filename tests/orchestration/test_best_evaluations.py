@@ -27,7 +27,7 @@ TINY = (
 
 
 def added(best: BestEvaluations, *values: float) -> list[int | None]:
-    ranked = [best.add({best.monitor.metric: value}, step) for step, value in enumerate(values)]
+    ranked = [best.add({best.monitor.metric: value}, step, 2 * step) for step, value in enumerate(values)]
     return [None if each is None else each.place for each in ranked]
 
 
@@ -72,10 +72,10 @@ def test_values_of_another_metric_are_forgotten_and_those_of_an_earlier_etude_kn
 
 def test_a_metric_that_this_task_lacks_is_an_error_but_no_episode_in_time_is_none() -> None:
     best = BestEvaluations(Monitor("eval/raw_return_mean"))
-    assert best.add({"eval/episodes": 0.0}, 0) is None
+    assert best.add({"eval/episodes": 0.0}, 0, 0) is None
     with pytest.raises(UserError, match=r"checkpoint\.monitor=eval/raw_return_mean: evaluations of this task measure"):
-        best.add({"eval/episodes": 1.0, "eval/return_mean": 1.0}, 0)
-    assert best.add({"eval/raw_return_mean": 1.0}, 5) == Ranked(0, 1.0)
+        best.add({"eval/episodes": 1.0, "eval/return_mean": 1.0}, 0, 0)
+    assert best.add({"eval/raw_return_mean": 1.0}, 5, 0) == Ranked(0, 1.0)
 
 
 def test_a_monitor_that_evaluations_do_not_measure_is_refused_before_the_run(tmp_path: Path) -> None:
@@ -95,7 +95,8 @@ def test_the_monitored_metric_and_its_direction_decide(tmp_path: Path) -> None:
     step = next(step for step, length in lengths.items() if length == shortest)
     assert run.checkpoints().find("best").counters["env_steps"] == step
     expected = {"metric": "eval/length_mean", "mode": "min", "value": shortest, "env_steps": step}
-    assert run.summary["best"] == expected
+    updates = next(row["updates"] for row in read_rows(run.metrics_path) if row["env_steps"] == step)
+    assert run.summary["best"] == {**expected, "updates": updates}
     (row,) = RunIndex(tmp_path).read().runs
     assert (row.best, row.best_step, row.best_metric, row.best_mode) == (shortest, step, "eval/length_mean", "min")
     assert row.last == list(lengths.values())[-1]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etude.orchestration.counters import Cadence
+from etude.orchestration.cadences import Cadence
 
 
 def test_evaluation_begins_on_the_grid_strictly_after_the_warm_up() -> None:

@@ -102,7 +102,7 @@ def learnt(request: pytest.FixtureRequest) -> Iterator[Learnt]:
     if case.spec.startswith("quadruped"):
         pytest.importorskip("mujoco")
     run = assembly.build(config)
-    phase = Phase("train", total_steps=1000)
+    phase = Phase("train", total_steps=config.training.total_steps)
     assert run.collector is not None
     run.collector.start(run.workflow.initial_state)
     for _ in range(30):  # whoever learns from whole episodes needs some

@@ -9,25 +9,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from etude.config.hooks import hooks_of
 from etude.config.phases import parse_phases
 from etude.errors import EtudeError
 from etude.orchestration.phase_scheduler import Action, PhaseScheduler
 from etude.workflows.base import HookResult
+from etude.workflows.ppo import PPO
 
 NUM_ENVS = 4
 
 
 def _do(action: Action) -> HookResult:
     if action.hook == "collect":
-        steps = action.units * NUM_ENVS
+        steps = action.count * NUM_ENVS
         return HookResult(decisions=steps, env_steps=steps)
     if action.hook == "evaluate":
         return HookResult()
-    return HookResult(updates=action.units)
+    return HookResult(updates=action.count)
 
 
 def _scheduler(phases: Any, total: int) -> PhaseScheduler:
-    return PhaseScheduler(parse_phases(phases), total_steps=total, steps_per_count=NUM_ENVS)
+    specs = parse_phases(phases, hooks=["collect", "update"], marks=hooks_of(PPO))
+    return PhaseScheduler(specs, total_steps=total, steps_per_count=NUM_ENVS)
 
 
 def _walk(scheduler: PhaseScheduler, most: int = 10_000) -> list[tuple[str, str, int]]:
@@ -36,7 +39,7 @@ def _walk(scheduler: PhaseScheduler, most: int = 10_000) -> list[tuple[str, str,
         action = scheduler.next_action(0, 0)
         if action is None:
             return trace
-        trace.append((scheduler.current_phase.name, action.hook, action.units))
+        trace.append((scheduler.current_phase.name, action.hook, action.count))
         scheduler.advance(action, _do(action))
     raise AssertionError("it never ends")
 
@@ -91,7 +94,7 @@ def test_state_saved_at_any_hook_continues_with_the_same_trace(case: tuple[list[
         action = first.next_action(0, 0)
         if action is None:
             break
-        trace.append((first.current_phase.name, action.hook, action.units))
+        trace.append((first.current_phase.name, action.hook, action.count))
         first.advance(action, _do(action))
     second = _scheduler(phases, total)
     second.load_state_dict(first.state_dict())
@@ -106,11 +109,11 @@ def test_merged_cycles_do_the_same_work_as_single_ones(count: int, duration: int
     expected = sum(units for _, _, units in _walk(single))
     done = 0
     while (action := merged.next_action(limit, limit)) is not None:
-        assert action.units * NUM_ENVS <= max(limit, count * NUM_ENVS)
-        done += action.units
+        assert action.count * NUM_ENVS <= max(limit, count * NUM_ENVS)
+        done += action.count
         merged.advance(action, _do(action))
     assert done == expected
-    assert merged.total_cycles == single.total_cycles
+    assert merged.counters.cycles == single.counters.cycles
 
 
 @pytest.mark.parametrize("ratio", ["1/3", 0.5, 0.1, 1, 3, "7/5"])

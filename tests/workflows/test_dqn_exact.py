@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from etude.compute.accelerate import SETTINGS, Mode
+from etude.config.schedules import Moment
 from etude.learning.compiled import Compiled
 from etude.learning.execute import Eager
 from etude.learning.sources import Minibatches
@@ -53,7 +54,7 @@ def test_a_loaded_run_has_the_same_targets_moments_experience_and_next_batch(kin
         assert_same_state(other[part], one[part], part)
     assert not torch.equal(one["q"]["network.layers.0.weight"], one["target_q"]["network.layers.0.weight"])
     for run in (first, second):
-        run.buffers["replay"].set_schedules(200, 400)  # as every update does
+        run.buffers["replay"].set_schedules(Moment(200, 400))  # as every update does
     assert_same_state(*(run.buffers["replay"].sample(16, run.streams["buffer"]) for run in (first, second)))
 
 

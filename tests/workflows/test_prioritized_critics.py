@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from etude.components.critics import with_action
+from etude.config.schedules import Moment
 from etude.learning.noise import Noise
 from etude.learning.update import Out, as_out
 from etude.orchestration.orchestrator import Orchestrator
@@ -103,7 +104,7 @@ def test_a_loaded_run_has_the_same_priorities_and_next_batch() -> None:
         first._run_cycle()
     second.load_state_dict(copied(first.state_dict()))
     for run in (first, second):
-        run.buffers["replay"].set_schedules(200, 400)  # as every update does
+        run.buffers["replay"].set_schedules(Moment(200, 400))  # as every update does
     one, other = (run.buffers["replay"].sample(16, run.streams["buffer"]) for run in (first, second))
     assert_same_state(one, other)
     assert (one["weight"] < 1).any()

@@ -19,6 +19,7 @@ from etude.buffers.given import given_non_finite
 from etude.errors import EtudeError
 
 if TYPE_CHECKING:
+    from etude.config.schedules import Moment, Schedule
     from etude.config.schema import Config
 
 Batch = dict[str, Any]
@@ -103,8 +104,13 @@ class Buffer(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Hold what was saved."""
 
-    def set_schedules(self, env_steps: int, total_steps: int) -> None:  # noqa: B027 # most have none
-        """Give settings that change over a run their value after so many environment steps; before each update."""
+    @property
+    def schedules(self) -> Mapping[str, Schedule]:
+        """The settings that change over a run."""
+        return {}
+
+    def set_schedules(self, now: Moment) -> None:  # noqa: B027 # most have none
+        """Give settings that change over a run their value at a moment of it; before each update."""
 
     def write_back(self, index: Tensor, generation: Tensor, **columns: Tensor) -> None:
         """Change columns of sampled rows (priorities, latents); rows overwritten since are left alone."""

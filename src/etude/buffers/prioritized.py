@@ -16,7 +16,7 @@ from etude.buffers.base import Batch
 from etude.buffers.replay import ReplayBuffer, ReplayConfig
 from etude.buffers.sum_tree import SumTree
 from etude.config.constraints import PositiveFloat, UnitInterval, between
-from etude.config.schedules import Schedule
+from etude.config.schedules import Moment, Schedule
 from etude.config.schema import Config
 
 LARGEST_PRIORITY = 1e8
@@ -69,9 +69,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         own = {key: getattr(options, key) for key in ("alpha", "beta", "smallest_priority")}
         return super().arguments(options, config, name) | own
 
-    def set_schedules(self, env_steps: int, total_steps: int) -> None:
+    @property
+    def schedules(self) -> Mapping[str, Schedule]:
+        """Beta's."""
+        return {"beta": self._beta_schedule}
+
+    def set_schedules(self, now: Moment) -> None:
         """Move beta along its schedule."""
-        self.beta = self._beta_schedule.at(env_steps, total_steps)
+        self.beta = self._beta_schedule.at(now)
 
     def _allocate(self, row: Mapping[str, Any]) -> None:
         super()._allocate(row)

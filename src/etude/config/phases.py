@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any, Literal
 
 from etude.config.hooks import Hook, hooks_of
@@ -40,6 +39,7 @@ _PHASE_KEYS = (
     "duration_updates",
     "duration_cycles",
     "until",
+    "share",
     "extra",
 )
 _HOOK_KEYS = ("count", "every", "ratio", "per")
@@ -53,11 +53,11 @@ class HookSpec:
 
     name: str
     count: int = 1
-    """Units of work per call: vector steps for collect, gradient steps for update."""
+    """How much to ask of it in a cycle: vector steps for collect, gradient steps for update."""
     every: int = 1
-    """Run in every so-many-th cycle only."""
+    """Run in every n-th cycle only."""
     ratio: Fraction | None = None
-    """Units per decision (or per environment step) of this phase, exact over the whole phase; replaces count."""
+    """Its count per decision (or per environment step) of this phase, exact over the whole phase."""
     per: Literal["decisions", "env_steps"] = "decisions"
     collects: bool = False
     """Whether it steps the environment, as its mark says."""
@@ -93,6 +93,13 @@ class PhaseSpec:
     until: Until | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     """The workflow's own settings for this phase."""
+    share: float | None = None
+    """What it makes of the whole run, by the clock. Default: by its length (`etude.orchestration.clock`)."""
+
+    @property
+    def collects(self) -> bool:
+        """Whether one of its hooks steps the environment."""
+        return any(hook.collects for hook in self.hooks)
 
     @property
     def is_bounded(self) -> bool:
@@ -104,8 +111,8 @@ def parse_phases(
     entries: Sequence[Mapping[str, Any]],
     where: str = "training.phases",
     *,
-    hooks: Sequence[Any] = ("collect", "update"),
-    marks: Mapping[str, Hook] = MappingProxyType({"collect": Hook(collects=True, counts_steps=True)}),
+    hooks: Sequence[Any],
+    marks: Mapping[str, Hook],
 ) -> tuple[PhaseSpec, ...]:
     """Read a curriculum; `{repeat: 5, phases: [...]}` stands for its phases five times over.
 
@@ -121,6 +128,8 @@ def parse_phases(
     ]
     if phases and phases[-1].type == "offline" and not phases[-1].is_bounded:
         problems.append(f"{where}: phase '{phases[-1].name}' is offline and never ends; give it duration_updates")
+    if (declared := sum(phase.share or 0.0 for phase in phases)) > 1 + 1e-9:
+        problems.append(f"{where}: the shares of its phases add up to {declared:g}; 1 is the whole run")
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
     return phases
@@ -153,7 +162,7 @@ def unfed_problems(phases: Sequence[PhaseSpec]) -> Iterator[str]:
     """Yield which phase of a new run learns before anything has been collected; a hook of an algorithm's own may do that."""
     for phase in phases:
         hooks = {hook.name for hook in phase.hooks}
-        if hooks - {"update", "evaluate"}:
+        if phase.collects or hooks - {"update", "evaluate"}:
             return
         if "update" in hooks:
             yield f"training.phases: phase '{phase.name}' learns, and nothing has been collected; collect in a phase before it"
@@ -235,6 +244,8 @@ class _Reader:
                 if _whole(value) is None:
                     problems.append(f"{path}.{key}={value}: must be a whole number, at least 1")
                 known[key] = _whole(value) or 1
+        if "share" in known and not (_is_number(known["share"]) and 0 < known["share"] <= 1):
+            problems.append(f"{path}.share={known.pop('share')}: must be a number above 0 and at most 1, the whole run")
         known["hooks"] = self._hooks(known, kind, f"{path}.hooks")
         if kind == "offline" and any(hook.collects for hook in known["hooks"]):
             problems.append(f"{path}: an offline phase doesn't collect; make it online or drop the hook")
@@ -311,10 +322,14 @@ def _parse_until(entry: Any, path: str, problems: list[str]) -> Until | None:
     metric, bound = entry["metric"], entry[bounds[0]]
     if not isinstance(metric, str):
         problems.append(f"{path}.metric={metric}: must be text")
-    if isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(as_float(bound)):
+    if not _is_number(bound):
         problems.append(f"{path}.{bounds[0]}={bound}: must be a number")
         return None
     return Until(metric, **{bounds[0]: float(bound)})
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(as_float(value))
 
 
 def _whole(value: Any) -> int | None:

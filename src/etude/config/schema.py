@@ -165,8 +165,8 @@ class EvaluationConfig:
     every_steps: NonNegativeInt | None = None
     """Environment steps between evaluations; 0 turns them off. Default: a tenth of the budget, or more in a short run:
     all evaluations together act at most half as often as it has environment steps, if episodes last as long as they may."""
-    every_updates: PositiveInt | None = None
-    """Gradient steps between evaluations in phases that don't collect. Default: none there."""
+    every_updates: NonNegativeInt | None = None
+    """Gradient steps between evaluations in phases that don't collect; 0 turns them off there. Default: a tenth of theirs."""
     warmup_steps: NonNegativeInt = 0
     """No evaluation up to and including this step."""
     episodes: PositiveInt = 10
@@ -186,8 +186,8 @@ class CheckpointConfig:
 
     every_steps: NonNegativeInt | None = None
     """Environment steps between saves; 0 saves only at the start and the end. Default: a tenth of the budget."""
-    every_updates: PositiveInt | None = None
-    """Gradient steps between saves in phases that don't collect. Default: by time alone."""
+    every_updates: NonNegativeInt | None = None
+    """Gradient steps between saves in phases that don't collect; 0 saves there by time alone. Default: a tenth of theirs."""
     every_minutes: PositiveFloat | None = 5.0
     """Save as well when this much time has passed since the last save. Saving never changes a run."""
     keep: PositiveInt = 3

@@ -38,7 +38,7 @@ class BestEvaluations:
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
-        self._kept: list[tuple[float, int | None]] = []  # value and environment steps, the best first
+        self._kept: list[tuple[float, int | None, int | None]] = []  # value, environment steps and updates, the best first
 
     @property
     def value(self) -> float | None:
@@ -50,7 +50,12 @@ class BestEvaluations:
         """When it was reached; None too where a checkpoint of an earlier Etude did not say."""
         return self._kept[0][1] if self._kept else None
 
-    def add(self, metrics: Mapping[str, float], env_steps: int) -> Ranked | None:
+    @property
+    def updates(self) -> int | None:
+        """The updates taken by then, which go on where environment steps stand still; None as above."""
+        return self._kept[0][2] if self._kept else None
+
+    def add(self, metrics: Mapping[str, float], env_steps: int, updates: int) -> Ranked | None:
         """Take an evaluation in and return its place among the best; None when it is not among them."""
         value = metrics.get(self.monitor.metric)
         if value is None and metrics.get("eval/episodes"):
@@ -60,10 +65,10 @@ class BestEvaluations:
             )
         if value is None or not math.isfinite(value):  # no episode ended in time, or the task pays without end
             return None
-        place = sum(self._is_as_good(kept, value) for kept, _ in self._kept)
+        place = sum(self._is_as_good(kept, value) for kept, *_ in self._kept)
         if place >= self.monitor.keep:
             return None
-        self._kept.insert(place, (value, env_steps))
+        self._kept.insert(place, (value, env_steps, updates))
         del self._kept[self.monitor.keep :]
         return Ranked(place, value)
 
@@ -72,14 +77,14 @@ class BestEvaluations:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the values, and what they are of."""
-        kept = [[value, env_steps] for value, env_steps in self._kept]
-        return {"metric": self.monitor.metric, "mode": self.monitor.mode, "kept": kept}
+        return {"metric": self.monitor.metric, "mode": self.monitor.mode, "kept": [[*kept] for kept in self._kept]}
 
     def load_state_dict(self, state: Mapping[str, Any] | float | None) -> None:
         """Take over what was saved. Values of another metric say nothing of this one; checkpoints once held the best alone."""
         self._kept = []
         if isinstance(state, Mapping):
             if (state["metric"], state["mode"]) == (self.monitor.metric, self.monitor.mode):
-                self._kept = [(float(value), env_steps) for value, env_steps in state["kept"]][: self.monitor.keep]
+                kept = [(*entry, None)[:3] for entry in state["kept"]]  # once without updates
+                self._kept = [(float(value), steps, updates) for value, steps, updates in kept][: self.monitor.keep]
         elif state is not None and (self.monitor.metric, self.monitor.mode) == (Monitor.metric, Monitor.mode):
-            self._kept = [(float(state), None)]
+            self._kept = [(float(state), None, None)]

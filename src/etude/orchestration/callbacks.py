@@ -20,6 +20,8 @@ class Progress:
     run_dir: Path | None
     policy: Callable[[], Any] | None = None
     """Returns the policy as it is now; acting with it changes nothing."""
+    fraction: float = 0.0
+    """How much of the run is over, by its clock: 0 to 1."""
 
 
 class Callback:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from etude.config.hooks import hooks_of
 from etude.errors import EtudeError
 from etude.orchestration.callbacks import Callback, Progress
 from etude.orchestration.orchestrator import Orchestrator
@@ -130,18 +131,21 @@ def no_update(orchestrator: Orchestrator) -> str | None:
 
 def bottleneck(orchestrator: Orchestrator, mode: str) -> str | None:
     """Return one line about where the time went, and what would help."""
-    total = sum(orchestrator.timings.values())
+    times = orchestrator.stopwatch.spent
+    total = sum(times.values())
     if total < 5:
         return None
-    name, spent = max(orchestrator.timings.items(), key=lambda item: item[1])
+    name, spent = max(times.items(), key=lambda item: item[1])
     share = f"{name} took {spent / total:.0%} of the time"
-    if name == "update" and mode == "eager":
+    if name == "evaluate":
+        return f"{share}; evaluation.every_steps and evaluation.episodes set how much is measured"
+    collector, hook = orchestrator.collector, hooks_of(type(orchestrator.workflow)).get(name)
+    if hook is None:  # a save, or the log
+        return share
+    if not hook.collects and mode == "eager":
         return f"{share}; --compile makes updates faster for about half a minute of compiling"
-    collector = orchestrator.collector
-    if name == "collect" and collector is not None and orchestrator.counters.decisions:
+    if hook.collects and collector is not None and orchestrator.counters.decisions:
         microseconds = 1e6 * spent / orchestrator.counters.decisions
         if microseconds > 50 and type(collector.environment.base).__name__ == "GymnasiumVector":
             return f"{share}, {microseconds:.0f} µs a step; environment.workers=N steps copies in N processes"
-    if name == "evaluate":
-        return f"{share}; evaluation.every_steps and evaluation.episodes set how much is measured"
     return share

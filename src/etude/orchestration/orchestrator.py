@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,8 +14,9 @@ from etude.compute.random_streams import RandomStreams, global_generators_kept
 from etude.compute.world import ALONE, World
 from etude.errors import EnvironmentFailureError, EtudeError, NonFiniteError
 from etude.orchestration.best_evaluations import BestEvaluations, Monitor, Ranked
+from etude.orchestration.cadences import Cadences, Grids
 from etude.orchestration.callbacks import Callback, Progress
-from etude.orchestration.counters import Cadence, Counters
+from etude.orchestration.clock import Stopwatch
 from etude.orchestration.evaluator import Evaluator
 from etude.orchestration.finite import check_finite
 from etude.orchestration.phase_scheduler import Action, PhaseScheduler
@@ -25,7 +24,6 @@ from etude.orchestration.state_kinds import check_kinds
 from etude.workflows.base import HookResult, Workflow
 from etude.workflows.collector import Collector
 
-ROWS_OF_SPEED = 20
 LEFT = "stopped by the caller"
 Row = dict[str, float]
 
@@ -44,20 +42,6 @@ class CheckpointWriter(Protocol):
     def __call__(self, parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path:
         """Write the parts of a checkpoint."""
         ...
-
-
-@dataclass(frozen=True)
-class Cadences:
-    """When things happen. Steps count while a phase collects, updates while it does not."""
-
-    log_steps: int
-    log_updates: int
-    evaluate_steps: int = 0
-    evaluate_updates: int = 0
-    evaluate_warmup: int = 0
-    save_steps: int = 0
-    save_updates: int = 0
-    save_minutes: float | None = None
 
 
 class Orchestrator:
@@ -80,31 +64,20 @@ class Orchestrator:
     ) -> None:
         self.workflow, self.scheduler, self.collector, self.buffers = workflow, scheduler, collector, buffers
         self.streams, self.evaluator, self.callbacks, self.world = streams, evaluator, tuple(callbacks), world
-        self.counters = Counters()
+        self.counters = scheduler.counters
         self.last_evaluation: dict[str, float] = {}
         self.best = BestEvaluations(monitor)
         self.rollbacks = 0
         """How often the run has gone back to a save for NaN weights, on the way to where it stands."""
         self.stop_reason: str | None = None
-        self.timings: dict[str, float] = {}
-        self.elapsed_s = 0.0
-        self._origin = self._started = 0.0
+        self.stopwatch = Stopwatch(scheduler.clock, clock)
         self._last_evaluation_at: dict[str, int] | None = None
         self._sink: RowSink | None = None
         self._write_checkpoint: CheckpointWriter | None = None
         self._run_dir: Path | None = None
-        self._clock = clock
         self._save_seconds = None if cadences.save_minutes is None else cadences.save_minutes * 60
-        self._by_steps = {
-            "log": Cadence(cadences.log_steps),
-            "evaluate": Cadence(cadences.evaluate_steps, after=cadences.evaluate_warmup),
-            "save": Cadence(cadences.save_steps),
-        }
-        self._by_updates = {
-            "log": Cadence(cadences.log_updates),
-            "evaluate": Cadence(cadences.evaluate_updates),
-            "save": Cadence(cadences.save_updates),
-        }
+        self._grids = Grids(cadences, self.counters)
+        self._collects = True  # whether the phase that ran last does
         self._watches_cycles = any(type(callback).on_cycle is not Callback.on_cycle for callback in self.callbacks)
         self._extra_callbacks: tuple[Callback, ...] = ()
         self._interrupted: str | None = None
@@ -114,8 +87,7 @@ class Orchestrator:
         self._saved_at: dict[str, int] | None = None
         self._finite_at: dict[str, int] | None = None  # where the weights were last seen to be finite
         self._logged_at: dict[str, int] | None = None
-        # Environment steps and seconds at the last rows: speed is measured over a stretch that holds one evaluation or so.
-        self._marks: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=ROWS_OF_SPEED)
+        self._began_at: dict[str, int] | None = None  # where this sitting did
 
     def attach(self, *, sink: RowSink, write_checkpoint: CheckpointWriter, run_dir: Path) -> None:
         """Say where rows and checkpoints go."""
@@ -144,10 +116,8 @@ class Orchestrator:
     def rows(self) -> Iterator[Row]:
         """Train, yielding each row of metrics as it is logged; whoever leaves the loop leaves a saved run."""
         self.stop_reason = self._interrupted = None
-        self._origin = self._clock() - self.elapsed_s
-        self._marks = deque([(self.counters.env_steps, self.elapsed_s)], maxlen=ROWS_OF_SPEED)
-        self.timings = {}
-        self._started = last_save = self._clock()
+        self.stopwatch.start(self.scheduler.reading())
+        self._began_at, last_save = self._position(), self.stopwatch.now()
         self._tell(lambda callback: callback.on_start(self._progress()))
         if self._saved_at is None:
             self.save()
@@ -159,13 +129,13 @@ class Orchestrator:
                         yield row
                 except GeneratorExit:
                     self.interrupt(LEFT)
-            overdue = self._save_seconds is not None and self._clock() - last_save >= self._save_seconds
+            overdue = self._save_seconds is not None and self.stopwatch.now() - last_save >= self._save_seconds
             asked = self.stop_reason, self._interrupted, overdue  # by clocks, signals and callbacks, which each process has
             self.stop_reason, self._interrupted, overdue = self.world.from_first(lambda asked=asked: asked)
             if overdue or self._is_due("save") or self._interrupted:
                 self._require_finite()
                 self.save()
-                last_save = self._clock()
+                last_save = self.stopwatch.now()
             elif self._ranked is not None:
                 self.save(policy_only=True)
             if self._interrupted and not self.scheduler.is_finished:
@@ -241,38 +211,31 @@ class Orchestrator:
 
     def _run_cycle(self) -> bool:
         """Run hooks to the end of a cycle; False once nothing is left to run."""
-        began = self.scheduler.total_cycles
+        began = self.counters.cycles
         while True:
-            action = self.scheduler.next_action(*self._limits())
-            if action is None or self.scheduler.total_cycles != began:
+            action = self.scheduler.next_action(*((0, 0) if self._watches_cycles else self._grids.limits()))
+            if action is None or self.counters.cycles != began:
                 break  # hooks that were not due ended the cycle; the action found belongs to the next one
             result = self._call(action)
             self.scheduler.advance(action, result)
-            self.counters.decisions += result.decisions
-            self.counters.env_steps += result.env_steps
-            self.counters.updates += result.updates
             if result.metrics:
                 self.workflow.metrics.add(result.metrics, group=action.hook)
-            if self.scheduler.total_cycles != began:
+            if self.counters.cycles != began:
                 break
-        self.counters.cycles = self.scheduler.total_cycles
-        return self.scheduler.total_cycles != began
+        return self.counters.cycles != began
 
     def _call(self, action: Action) -> HookResult:
-        self._memory.enter(self.scheduler.current_phase.name)
+        phase = self.scheduler.current_phase
+        if self.scheduler.begins_phase:
+            self._grids.enter()
+            self.stopwatch.enter(self.scheduler.reading())
+        self._collects = phase.collects
+        self._memory.enter(phase.name)
         if action.hook == "evaluate":
             self._evaluate()
             return HookResult()
-        with self._timed("update" if action.hook.startswith("update") else action.hook):
-            return getattr(self.workflow, action.hook)(self.scheduler.view(), action.units)
-
-    def _limits(self) -> tuple[int | None, int | None]:
-        """How far one call may go: to the next event, or a single cycle if a callback watches each of them."""
-        if self._watches_cycles:
-            return 0, 0
-        steps = [c.distance(self.counters.env_steps) for c in self._by_steps.values() if c.every]
-        updates = [c.distance(self.counters.updates) for c in self._by_updates.values() if c.every]
-        return min(steps, default=None), min(updates, default=None)  # type: ignore[type-var] # None only without `every`
+        with self.stopwatch.timed(action.hook):
+            return getattr(self.workflow, action.hook)(self.scheduler.view(), action.count)
 
     # ---- rows, evaluations, saves -------------------------------------------------------------------------------------------
 
@@ -287,7 +250,7 @@ class Orchestrator:
     def _final_row(self) -> Row | None:
         if self._is_unmeasured():
             self._evaluate()
-        idle = self._logged_at is None and self._marks[-1][0] == self.counters.env_steps  # a sitting with nothing left to do
+        idle = self._logged_at is None and self._began_at == self._position()  # a sitting with nothing left to do
         if idle or self._logged_at == self._position():
             self._evaluation = {}  # stopped at a row: a step has one row, and the summary and the checkpoint have the rest
             return None
@@ -295,34 +258,33 @@ class Orchestrator:
 
     def _is_unmeasured(self) -> bool:
         """Whether the end of the run calls for an evaluation: not where only phases evaluate, or nothing does."""
-        by_itself = self._by_steps["evaluate"].every or self._by_updates["evaluate"].every
-        return bool(by_itself) and self._last_evaluation_at != self._position()
+        return self._grids.has("evaluate") and self._last_evaluation_at != self._position()
 
     def _evaluate(self) -> None:
-        self._done("evaluate")
+        self._grids.done("evaluate")
         if self.evaluator is None:
             return
         self._check_finite()
         self._tell(lambda callback: callback.on_evaluation_start(self._progress()))
-        with self._timed("evaluate"):
+        with self.stopwatch.timed("evaluate"):
             policy, steps, updates = self.workflow.policy(), self.counters.env_steps, self.counters.updates
             metrics = self.world.from_first(partial(self.evaluator.evaluate, policy, steps, updates))
-        self._ranked = self.best.add(metrics, self.counters.env_steps) or self._ranked
+        self._ranked = self.best.add(metrics, steps, updates) or self._ranked
         if self.best.value is not None:
             metrics[self.best.monitor.best_name] = self.best.value
         self._last_evaluation_at = self._position()
         self._evaluation = self.last_evaluation = metrics
 
     def _log(self) -> Row:
-        with self._timed("log"):
-            self._done("log")
+        with self.stopwatch.timed("log"):
+            self._grids.done("log")
             self._logged_at = self._position()
             self._refresh_episodes()
             row: Row = {**self.counters.as_dict(), **self.workflow.metrics.drain()}
             row |= {f"hp/{name}": value for name, value in self.workflow.hyper_parameters().items()}
             if self.collector is not None:
                 row |= self.collector.read()
-            row |= self._evaluation | self._time_metrics() | self._memory.read()
+            row |= self._evaluation | self.stopwatch.metrics(self.scheduler.reading()) | self._memory.read()
             self._evaluation, row = {}, self.world.from_first(row.copy)
             if self._sink is not None and self.world.is_first:
                 with global_generators_kept():
@@ -341,13 +303,13 @@ class Orchestrator:
         if self._write_checkpoint is None or (self._saved_at == self._position() and self._ranked is None):
             return
         self._check_finite()
-        with self._timed("save"):
+        with self.stopwatch.timed("save"):
             self._refresh_episodes()
-            self.elapsed_s = self._clock() - self._origin
+            self.stopwatch.look()
             parts: dict[str, Any] = {"policy": self.workflow.policy().state_dict()}
             if not policy_only:
                 self._saved_at = self._position()
-                self._done("save")
+                self._grids.done("save")
                 parts |= self.world.with_parts_of_all(self.state_dict())
             metadata = {"phase": self.scheduler.current_phase.name, "metrics": self.last_evaluation, "best": self.best.value}
             is_best = False
@@ -361,7 +323,7 @@ class Orchestrator:
         self._tell(lambda callback: callback.on_checkpoint(self._progress(), path))
 
     def _end(self) -> None:
-        self.elapsed_s = self._clock() - self._origin
+        self.stopwatch.look()
         self._tell(lambda callback: callback.on_end(self._progress(), self.stop_reason or ""))
 
     def _tell(self, event: Callable[[Callback], str | None], *, may_stop: bool = False) -> None:
@@ -373,49 +335,19 @@ class Orchestrator:
                     self.stop_reason = reason
 
     def _is_due(self, what: str) -> bool:
-        return self._by_steps[what].is_due(self.counters.env_steps) or (
-            not self._collects() and self._by_updates[what].is_due(self.counters.updates)
-        )
-
-    def _done(self, what: str) -> None:
-        self._by_steps[what].done(self.counters.env_steps)
-        self._by_updates[what].done(self.counters.updates)
-
-    def _collects(self) -> bool:
-        return any(hook.collects for hook in self.scheduler.current_phase.hooks)
+        return self._grids.is_due(what, collects=self._collects)
 
     def _position(self) -> dict[str, int]:
         return {key: value for key, value in self.counters.as_dict().items() if key != "episodes"}
 
     def _progress(self) -> Progress:
-        name = self.scheduler.current_phase.name
-        return Progress(self.counters.as_dict(), name, self.scheduler.total_steps, self._run_dir, self.workflow.policy)
+        name, fraction = self.scheduler.current_phase.name, self.scheduler.reading().fraction
+        steps = self.scheduler.total_steps
+        return Progress(self.counters.as_dict(), name, steps, self._run_dir, self.workflow.policy, fraction)
 
     def _refresh_episodes(self) -> None:
         if self.collector is not None:
             self.counters.episodes = self.collector.episodes.finished
-
-    # ---- time ---------------------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _timed(self, share: str) -> Iterator[None]:
-        started = self._clock()
-        try:
-            yield
-        finally:
-            self.timings[share] = self.timings.get(share, 0.0) + self._clock() - started
-
-    def _time_metrics(self) -> Row:
-        self.elapsed_s = now = self._clock() - self._origin
-        steps, then = self._marks[0]
-        self._marks.append((self.counters.env_steps, now))
-        metrics: Row = {"time/elapsed_s": now}
-        if now > then and self.counters.env_steps > steps:
-            rate = (self.counters.env_steps - steps) / (now - then)
-            metrics["time/steps_per_second"] = rate
-            metrics["time/eta_s"] = max(0, self.scheduler.total_steps - self.counters.env_steps) / rate
-        wall = self._clock() - self._started
-        return metrics | {f"time/share/{name}": spent / wall for name, spent in self.timings.items() if wall > 0}
 
     # ---- state --------------------------------------------------------------------------------------------------------------
 
@@ -440,12 +372,9 @@ class Orchestrator:
         return {
             "counters": self.counters.state_dict(),
             "scheduler": self.scheduler.state_dict(),
-            "cadences": {
-                kind: {name: cadence.state_dict() for name, cadence in grid.items()}
-                for kind, grid in (("steps", self._by_steps), ("updates", self._by_updates))
-            },
+            "cadences": self._grids.state_dict(),
             "rollbacks": self.rollbacks,
-            "elapsed_s": self.elapsed_s,
+            "elapsed_s": self.stopwatch.elapsed_s,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> list[str]:
@@ -457,14 +386,12 @@ class Orchestrator:
         self.counters.load_state_dict(shared["counters"])
         self.scheduler.load_state_dict(shared["scheduler"])
         notes = self._load_callbacks(shared["callbacks"])
-        for kind, grid in (("steps", self._by_steps), ("updates", self._by_updates)):
-            for name, cadence in grid.items():
-                cadence.load_state_dict(shared["cadences"][kind][name])
+        self._grids.load_state_dict(shared["cadences"])
         self.last_evaluation = shared["evaluation"]["last"]
         self.best.load_state_dict(shared["evaluation"]["best"])
         self._ranked = None
         self._last_evaluation_at = shared["evaluation"]["at"]
-        self.elapsed_s = shared["elapsed_s"]
+        self.stopwatch.elapsed_s = shared["elapsed_s"]
         self.rollbacks = shared.get("rollbacks", 0)
         collector, begin = self.collector, self.workflow.initial_state
         note = None if collector is None else collector.load_state_dict(own["collector"], begin)

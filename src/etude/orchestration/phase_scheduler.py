@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-from etude.config.phases import LIKELY_METRICS, HookSpec, PhaseSpec
-from etude.errors import EtudeError, UserError, did_you_mean
+from etude.config.phases import HookSpec, PhaseSpec
+from etude.config.schedules import Stretch
+from etude.errors import EtudeError, UserError
+from etude.orchestration.awaited_metric import AwaitedMetric
+from etude.orchestration.clock import Clock, Reading
+from etude.orchestration.counters import Counters
 from etude.orchestration.state_kinds import check_kinds
 from etude.workflows.base import HookResult, Phase
 
-ROWS_TO_WAIT = 3
-"""Rows with metrics of the same kind after which one that a phase waits for and nobody has logged is a mistake."""
-ROWS_OF_ANOTHER_KIND = 20
-"""The same for a kind of metrics that is an algorithm's own, and may come late."""
-_KINDS = ("train", "eval", "collect", "hp", "time", "system")
 
-
-class Action(NamedTuple):
-    """A hook to call, and how many units of work to ask of it."""
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A hook to call, and how much to ask of it."""
 
     hook: str
-    units: int
+    count: int
     cycles: int = 1
     """How many cycles this call completes, where several were merged into one (the chunk law allows it)."""
 
@@ -32,20 +32,19 @@ class PhaseScheduler:
     def __init__(self, phases: Sequence[PhaseSpec], *, total_steps: int, steps_per_count: int) -> None:
         self.phases = tuple(phases)
         self.total_steps = total_steps
+        self.clock = Clock(self.phases, total_steps)
+        self.counters = Counters()
+        """Of the whole run."""
         self._steps_per_count = steps_per_count  # environment steps of one vector step
         self._index = 0
         self._hook = 0
-        self._units = 0  # of the current hook, done already
-        self._env_steps = 0  # of the whole run
-        self._cycle_began = 0  # environment steps of the whole run then
+        self._count = 0  # of the current hook, done already
+        self._cycle_began = self._decisions_began = 0  # environment steps and decisions of the whole run then
         self._steps = self._decisions = self._updates = self._cycles = 0  # of this phase
         self._worked = False  # anything in this cycle
         self._until_met = False
-        self.total_cycles = 0
-        """Cycles completed in the whole run."""
-        self._granted: dict[int, int] = {}  # units given to each ratio hook of this phase, done or forgiven
-        self._missed_rows = 0  # of this phase, without the metric it waits for
-        self._metric_seen = False
+        self._granted: dict[int, int] = {}  # what each ratio hook of this phase was given, done or forgiven
+        self._awaited = AwaitedMetric()
         self._cut: dict[str, Any] | None = None  # where the budget ended, if it ended amid a phase
         self._worked_since = False  # in phases after that one
         self._enter_phase(0)
@@ -67,9 +66,26 @@ class PhaseScheduler:
         """The phase that the next action belongs to."""
         return self.phases[min(self._index, len(self.phases) - 1)]
 
+    @property
+    def begins_phase(self) -> bool:
+        """Whether the next action is the first of its phase."""
+        return not (self._count or self._cycles or self._steps or self._updates)
+
+    def reading(self) -> Reading:
+        """Return where the clock stands."""
+        steps, clock = self.counters.env_steps, self.clock
+        if self.is_finished:
+            fraction = 1.0
+        elif clock.by_budget:
+            fraction = min(1.0, steps / max(1, clock.steps))
+        else:
+            fraction = self._stretch(self._steps).fraction
+        return Reading(self._index, fraction, steps, self.counters.updates)
+
     def view(self) -> Phase:
         """Return the current phase as a hook sees it."""
-        spec = self.current_phase
+        spec, run = self.current_phase, self.counters
+        began = self._steps - (run.env_steps - self._cycle_began)  # steps of this phase then
         return Phase(
             name=spec.name,
             type=spec.type,
@@ -78,10 +94,13 @@ class PhaseScheduler:
             steps_done=self._steps,
             updates_done=self._updates,
             cycles_done=self._cycles,
-            progress=self._progress(spec),
-            env_steps=self._env_steps,
+            progress=self._stretch(self._steps).progress,
+            env_steps=run.env_steps,
             total_steps=self.total_steps,
             cycle_began=self._cycle_began,
+            decisions=self._decisions_began,
+            updates=run.updates,
+            stretch=None if self.clock.by_budget else self._stretch(began),
         )
 
     # ---- moving on --------------------------------------------------------------------------------------------------------
@@ -95,7 +114,8 @@ class PhaseScheduler:
             spec = self.current_phase.hooks[self._hook]
             count = self._due(spec)
             if spec.collects:
-                count = min(count, self._room()) if spec.counts_steps or not self._room() else count
+                # Nobody knows how many steps a count of anything else stands for: the budget is looked at after each.
+                count = min(count, self._room() if spec.counts_steps else min(1, self._room()))
                 if count == 0 and self._budget_left() == 0:
                     # The budget ran out between two collects: this phase is over, and where it stands is kept.
                     self._leave_unfinished()
@@ -109,45 +129,30 @@ class PhaseScheduler:
     def advance(self, action: Action, result: HookResult) -> None:
         """Take in what a call did."""
         spec = self.current_phase.hooks[self._hook]
-        self._env_steps += result.env_steps
+        self.counters.decisions += result.decisions
+        self.counters.env_steps += result.env_steps
+        self.counters.updates += result.updates
         self._steps += result.env_steps
         self._decisions += result.decisions
         self._updates += result.updates
         self._worked = self._worked or not result.is_empty or spec.name == "evaluate"
         self._worked_since = self._cut is not None and (self._worked_since or not result.is_empty)
         if spec.ratio is not None:
-            self._granted[self._hook] = self._granted.get(self._hook, 0) + action.units
-        self._units += action.units
+            self._granted[self._hook] = self._granted.get(self._hook, 0) + action.count
+        self._count += action.count
         self._cycles += action.cycles - 1
-        self.total_cycles += action.cycles - 1
+        self.counters.cycles += action.cycles - 1
         # A buffer that fills up ends a collect early; a budget that ends amid one leaves it half done.
-        cut_short = spec.counts_steps and result.env_steps < action.units * self._steps_per_count
-        if spec.ratio is not None or self._units >= spec.count * action.cycles or cut_short or self._phase_steps_left() == 0:
+        cut_short = spec.counts_steps and result.env_steps < action.count * self._steps_per_count
+        if spec.ratio is not None or self._count >= spec.count * action.cycles or cut_short or self._phase_steps_left() == 0:
             self._finish_hook()
 
     def note_row(self, row: dict[str, float]) -> None:
         """Take in a logged row, for a phase that ends when a metric passes a bound."""
-        until = self.current_phase.until
-        if until is None or self.is_finished:
-            return
-        self._look_for(until.metric, row)
-        if until.metric in row and until.met(row[until.metric]):
+        if not self.is_finished and self._awaited.is_met(self.current_phase, row):
             self._until_met = True
-            if self._hook == 0 and self._units == 0:
+            if self._hook == 0 and self._count == 0:
                 self._enter_phase(self._index + 1)
-
-    def _look_for(self, metric: str, row: dict[str, float]) -> None:
-        """Raise UserError where a metric is missing from row after row: a typo in its name would take the whole budget."""
-        if metric in row or metric in LIKELY_METRICS:  # those come with the first episode or evaluation, however late
-            self._metric_seen = True
-        if self._metric_seen:
-            return
-        kind = metric.partition("/")[0]
-        self._missed_rows += kind not in _KINDS or any(name.startswith(f"{kind}/") for name in row)
-        if self._missed_rows >= (ROWS_TO_WAIT if kind in _KINDS else ROWS_OF_ANOTHER_KIND):
-            alike = [name for name in row if name.startswith(f"{kind}/")] or [name for name in row if "/" in name]
-            near = did_you_mean(metric, row) or f" (there are: {', '.join(alike)})"
-            raise UserError(f"phase '{self.current_phase.name}' waits for until.metric={metric}, which is not logged{near}")
 
     # ---- inside -----------------------------------------------------------------------------------------------------------
 
@@ -155,7 +160,7 @@ class PhaseScheduler:
         if spec.ratio is not None:
             done = self._decisions if spec.per == "decisions" else self._steps
             return int(spec.ratio * done) - self._granted.get(self._hook, 0)
-        return spec.count - self._units if self._cycles % spec.every == 0 else 0
+        return spec.count - self._count if self._cycles % spec.every == 0 else 0
 
     def _merge(self, spec: HookSpec, count: int, limit_steps: int | None, limit_updates: int | None) -> tuple[int, int]:
         phase = self.current_phase
@@ -170,7 +175,8 @@ class PhaseScheduler:
             left = [n for n in (limit_updates, self._updates_left()) if n is not None]
             cycles = min(left) // spec.count if left else 1
         if phase.duration_cycles is not None:
-            cycles = min(cycles, phase.duration_cycles - self._cycles)
+            # Where cycles are what time goes by, each has a time of its own.
+            cycles = min(cycles, phase.duration_cycles - self._cycles) if spec.collects else 1
         return count * max(1, cycles), max(1, cycles)
 
     def _room(self) -> int:
@@ -179,7 +185,7 @@ class PhaseScheduler:
         return -(-min(left) // self._steps_per_count)
 
     def _budget_left(self) -> int:
-        return max(0, self.total_steps - self._env_steps)
+        return max(0, self.total_steps - self.counters.env_steps)
 
     def _phase_steps_left(self) -> int | None:
         duration = self.current_phase.duration_steps
@@ -191,20 +197,20 @@ class PhaseScheduler:
 
     def _finish_hook(self) -> None:
         self._hook += 1
-        self._units = 0
+        self._count = 0
         if self._hook < len(self.current_phase.hooks):
             return
         self._hook = 0
         self._cycles += 1
-        self.total_cycles += 1
+        self.counters.cycles += 1
         if len(self.current_phase.hooks) > 1:
-            self._cycle_began = self._env_steps  # cycles of a single hook may be merged, and are all as the phase began
+            self._note_beginning()  # cycles of a single hook may be merged, and are all as the phase began
         if not self._worked:
             raise EtudeError(self._idle_message())
         self._worked = False
         if self._phase_is_over():
             self._enter_phase(self._index + 1)
-        elif self._budget_left() == 0 and any(hook.collects for hook in self.current_phase.hooks):
+        elif self._budget_left() == 0 and self.current_phase.collects:
             self._leave_unfinished()
 
     def _phase_is_over(self) -> bool:
@@ -227,23 +233,19 @@ class PhaseScheduler:
 
     def _enter_phase(self, index: int) -> None:
         self._index = index
-        self._hook = self._units = 0
+        self._hook = self._count = 0
         self._steps = self._decisions = self._updates = self._cycles = 0
         self._worked = self._until_met = False
         self._granted = {}
-        self._cycle_began = self._env_steps
-        self._missed_rows, self._metric_seen = 0, False
+        self._note_beginning()
+        self._awaited = AwaitedMetric()
 
-    def _progress(self, spec: PhaseSpec) -> float:
-        pairs = (
-            (self._steps, spec.duration_steps),
-            (self._updates, spec.duration_updates),
-            (self._cycles, spec.duration_cycles),
-        )
-        parts = [done / duration for done, duration in pairs if duration]
-        if not parts:
-            parts = [self._env_steps / self.total_steps]
-        return min(1.0, max(parts))
+    def _note_beginning(self) -> None:
+        self._cycle_began, self._decisions_began = self.counters.env_steps, self.counters.decisions
+
+    def _stretch(self, steps: int) -> Stretch:
+        """Return the current phase as a part of the run, with so many of its environment steps done."""
+        return self.clock.stretch(self._index, env_steps=steps, updates=self._updates, cycles=self._cycles)
 
     def _idle_message(self) -> str:
         phase = self.current_phase
@@ -257,12 +259,11 @@ class PhaseScheduler:
     # ---- state ------------------------------------------------------------------------------------------------------------
 
     _SCALARS = (
-        "total_cycles",
         "_index",
         "_hook",
-        "_units",
-        "_env_steps",
+        "_count",
         "_cycle_began",
+        "_decisions_began",
         "_steps",
         "_decisions",
         "_updates",
@@ -297,13 +298,25 @@ class PhaseScheduler:
 
     def _place(self) -> dict[str, Any]:
         place = {name.lstrip("_"): getattr(self, name) for name in self._SCALARS}
-        return {**place, "granted": dict(self._granted), "missed_rows": self._missed_rows, "metric_seen": self._metric_seen}
+        run = {"total_cycles": self.counters.cycles, "env_steps": self.counters.env_steps}
+        awaited = {"missed_rows": self._awaited.missed_rows, "metric_seen": self._awaited.seen}
+        return {**run, **place, "granted": dict(self._granted), **awaited}
 
     def _stand_at(self, place: dict[str, Any]) -> None:
-        if "cycle_began" not in place:  # saved by an earlier version
-            collected = place["units"] * self._steps_per_count if place["hook"] == 0 else 0
-            place = {**place, "cycle_began": place["env_steps"] - collected}
+        place = _of_this_version(place, self.counters.decisions, self._steps_per_count)
+        self.counters.cycles, self.counters.env_steps = place["total_cycles"], place["env_steps"]
         for name in self._SCALARS:
             setattr(self, name, place[name.lstrip("_")])
         self._granted = {int(hook): granted for hook, granted in place["granted"].items()}
-        self._missed_rows, self._metric_seen = place.get("missed_rows", 0), place.get("metric_seen", False)
+        self._awaited.missed_rows, self._awaited.seen = place.get("missed_rows", 0), place.get("metric_seen", False)
+
+
+def _of_this_version(place: dict[str, Any], decisions: int, steps_per_count: int) -> dict[str, Any]:
+    """Return what an earlier Etude has saved under the names, and with the facts, of today."""
+    place = {"count": place.get("units"), **place}
+    if "cycle_began" not in place:
+        collected = place["count"] * steps_per_count if place["hook"] == 0 else 0
+        place["cycle_began"] = place["env_steps"] - collected
+    if "decisions_began" not in place:
+        place["decisions_began"] = decisions * place["cycle_began"] // max(1, place["env_steps"])
+    return place

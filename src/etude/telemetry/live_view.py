@@ -9,7 +9,7 @@ from rich.text import Text
 from etude.telemetry import readable
 from etude.telemetry.history import History, MetricHistory
 from etude.telemetry.names import join, split
-from etude.telemetry.plain_lines import percent, title
+from etude.telemetry.plain_lines import percent, speed, title
 from etude.telemetry.run_header import RunHeader
 from etude.telemetry.sparkline import sparkline
 
@@ -64,13 +64,15 @@ def draw(header: RunHeader, history: History, width: int, height: int) -> list[T
 def _progress(header: RunHeader, history: History, width: int) -> Text:
     latest = history.latest
     progress = header.progress(latest)
-    total = header.total_steps if header.counter == "env_steps" else header.total_updates
-    done = f"{int(latest.get(header.counter, 0)):,}" + (f" / {total:,}" if total else "") + f" {header.unit}"
+    done = " · ".join(
+        f"{int(latest.get(counter, 0)):,}" + (f" / {total:,}" if total else "") + f" {counter.removeprefix('env_')}"
+        for counter, total in header.totals.items()
+    )
     facts = [done] if progress is None else [f"{percent(progress):>4}", done]
     # In the order in which a narrow terminal keeps them.
     for name, shown in (
         ("time/eta_s", lambda seconds: f"eta {readable.duration(seconds)}"),
-        ("time/steps_per_second", readable.rate),
+        (speed(latest), readable.rate),
         ("time/elapsed_s", lambda seconds: f"{readable.duration(seconds)} elapsed"),
     ):
         if name in latest:

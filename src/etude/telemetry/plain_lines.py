@@ -44,12 +44,12 @@ class ProgressLines:
 
 def progress_line(header: RunHeader, latest: Row, evaluated: bool) -> str:
     """Return one line like ``40,960 steps  41%  9.8k/s  eta 0:06  return 312.4  eval 487.0  kl 0.004``."""
-    parts = [f"{int(latest.get(header.counter, 0)):>9,} {header.unit}"]
+    parts = [f"{int(latest.get(counter, 0)):>9,} {counter.removeprefix('env_')}" for counter in header.totals]
     progress = header.progress(latest)
     if progress is not None:
         parts.append(f"{percent(progress):>4}")
-    if "time/steps_per_second" in latest:
-        parts.append(f"{readable.rate(latest['time/steps_per_second']):>6}")
+    if speed(latest) in latest:
+        parts.append(f"{readable.rate(latest[speed(latest)]):>6}")
     if "time/eta_s" in latest:
         parts.append(f"eta {readable.duration(latest['time/eta_s'])}")
     if "collect/return_mean" in latest:
@@ -61,6 +61,12 @@ def progress_line(header: RunHeader, latest: Row, evaluated: bool) -> str:
     elif losses := sorted(name for name in latest if name.startswith("train/") and name.endswith("loss")):
         parts.append(f"{split(losses[0])[1]} {readable.number(latest[losses[0]])}")
     return "  ".join(parts)
+
+
+def speed(latest: Row) -> str:
+    """Return the metric that says how fast it goes: updates where environment steps stand still."""
+    stands_still = latest.get("time/steps_per_second") == 0 and "time/updates_per_second" in latest
+    return "time/updates_per_second" if stands_still else "time/steps_per_second"
 
 
 def percent(share: float) -> str:
@@ -77,10 +83,9 @@ def intro_lines(header: RunHeader) -> list[str]:
     """Return what is said once, when a run starts."""
     width = "1 environment" if header.num_envs == 1 else f"{header.num_envs:,} environments"
     facts = [header.mode, f"seed {header.seed}", width]
-    if header.total_steps is not None:
-        facts.append(f"{header.total_steps:,} steps")
-    elif header.total_updates is not None:
-        facts.append(f"{header.total_updates:,} updates")
+    totals = {"steps": header.total_steps, "updates": header.total_updates}
+    if lengths := [f"{total:,} {unit}" for unit, total in totals.items() if total is not None]:
+        facts.append(" + ".join(lengths))
     if len(header.phases) > 1:
         facts.append("phases " + " → ".join(header.phases))
     return [title(header), *(f"  {line}" for line in (" · ".join(facts), str(header.run_dir), *header.notes))]

@@ -23,26 +23,27 @@ class RunHeader:
     seed: int
     num_envs: int
     total_steps: int | None = None
-    """The budget in env_steps; an offline run has `total_updates` instead."""
+    """The budget in env_steps; None where nothing collects."""
     total_updates: int | None = None
+    """The updates of phases that don't collect, if there are any."""
     phases: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Whole lines shown once at the start: buffer memory, where a resumed run continues."""
 
     @property
-    def counter(self) -> str:
-        """The counter that measures this run's progress."""
-        return "updates" if self.total_steps is None and self.total_updates is not None else "env_steps"
-
-    @property
-    def unit(self) -> str:
-        """The progress counter's name in a sentence."""
-        return self.counter.removeprefix("env_")
+    def totals(self) -> dict[str, int | None]:
+        """What the run's progress is counted in, and how much of it there will be; None: nobody knows."""
+        if not self.total_updates:
+            return {"env_steps": self.total_steps}
+        # Where both count, updates are also taken beside steps, as many as it happens.
+        return {"env_steps": self.total_steps, "updates": None} if self.total_steps else {"updates": self.total_updates}
 
     def progress(self, latest: Row) -> float | None:
-        """Return how much of the budget is spent, 0 to 1, or None without a budget."""
-        total = self.total_steps if self.counter == "env_steps" else self.total_updates
-        return min(1.0, latest.get(self.counter, 0) / total) if total else None
+        """Return how much of the run is over, 0 to 1, or None where nobody knows: by its clock, or by its only counter."""
+        if "time/progress" in latest:
+            return latest["time/progress"]
+        (counter, total), *others = self.totals.items()
+        return min(1.0, latest.get(counter, 0) / total) if total and not others else None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from etude.training import assembly, session
 from etude.workflows.base import ActResult, HookResult
 
 PROBE = "Endings"
-UNITS_AT_ONCE = 5
+ASKED_AT_ONCE = 5
 
 
 def same_seed(subject: Subject) -> str:
@@ -212,37 +211,32 @@ def _short(subject: Subject) -> str:
 
 
 def _drive(run: Orchestrator, *, in_pieces: bool) -> int:
-    """Run every hook to the end of the budget, whole or in pieces of 1, 2, 3, ... units; returns the calls made."""
+    """Run every hook to the end of the budget, whole or in pieces of 1, 2, 3, ...; returns the calls made."""
     calls = 0
 
-    def work(hook: str, units: int) -> HookResult:
+    def work(hook: str, count: int) -> HookResult:
         nonlocal calls
         results: list[HookResult] = []
-        for piece in _pieces(units) if in_pieces else [units]:
-            view, done = run.scheduler.view(), _summed(results)
-            phase = replace(
-                view,
-                env_steps=view.env_steps + done.env_steps,
-                steps_done=view.steps_done + done.env_steps,
-                updates_done=view.updates_done + done.updates,
-            )
+        for piece in _pieces(count) if in_pieces else [count]:
+            done = _summed(results)
+            phase = run.scheduler.view().after(env_steps=done.env_steps, updates=done.updates)
             results.append(getattr(run.workflow, hook)(phase, piece))
             calls += 1
         return _summed(results)
 
     hooks = [hook for phase in run.scheduler.phases for hook in phase.hooks if hook.name != "evaluate"]
     while (action := run.scheduler.next_action(0, 0)) is not None:
-        run.scheduler.advance(action, work(action.hook, action.units) if action.hook != "evaluate" else HookResult())
-    for hook in hooks:  # many algorithms do one unit a cycle: ask for more at once
-        work(hook.name, UNITS_AT_ONCE)
+        run.scheduler.advance(action, work(action.hook, action.count) if action.hook != "evaluate" else HookResult())
+    for hook in hooks:  # many algorithms are asked for one a cycle: ask for more at once
+        work(hook.name, ASKED_AT_ONCE)
     return calls
 
 
-def _pieces(units: int) -> Iterator[int]:
+def _pieces(count: int) -> Iterator[int]:
     size = 1
-    while units > 0:
-        yield min(size, units)
-        units -= size
+    while count > 0:
+        yield min(size, count)
+        count -= size
         size += 1
 
 

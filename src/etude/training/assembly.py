@@ -35,9 +35,11 @@ from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import VectorEnvironment
 from etude.errors import ConfigError, UserError, did_you_mean
 from etude.orchestration.best_evaluations import Monitor
+from etude.orchestration.cadences import Cadences
 from etude.orchestration.callbacks import Callback, EarlyStop
+from etude.orchestration.clock import Clock
 from etude.orchestration.evaluator import MAX_ENVS, Evaluator, metric_names
-from etude.orchestration.orchestrator import Cadences, Orchestrator
+from etude.orchestration.orchestrator import Orchestrator
 from etude.orchestration.phase_scheduler import PhaseScheduler
 from etude.workflows.base import Components, Context, Workflow
 from etude.workflows.collector import Collector
@@ -70,6 +72,12 @@ def resolve(config: Config) -> Config:
     compiling = SETTINGS[choose_mode(experiment.compile, device, workflow.gradient_steps(config))]
     if evaluation.mode == "auto":
         evaluation = replace(evaluation, mode=workflow.evaluation_mode)
+    if updates := Clock(_phases(config, workflow), total).updates:  # where steps stand still, and with them their grids
+        each = max(1, updates // EVENTS_PER_RUN)
+        evaluation, checkpoint = (
+            replace(part, every_updates=each if part.every_steps != 0 else 0) if part.every_updates is None else part
+            for part in (evaluation, checkpoint)
+        )
     return replace(
         config,
         experiment=replace(experiment, device=str(device), threads=experiment.threads or 1, compile=compiling),

@@ -65,17 +65,23 @@ def resolved_yaml(config: Config, orchestrator: Orchestrator) -> str:
 
 def summary(config: Config, orchestrator: Orchestrator, status: str) -> dict[str, Any]:
     """The results so far, for ``summary.json``."""
-    rate = orchestrator.counters.env_steps / orchestrator.elapsed_s if orchestrator.elapsed_s else None
-    best = orchestrator.best
+    elapsed_s, best = orchestrator.stopwatch.elapsed_s, orchestrator.best
     return {
         "version": 1,
         **facts(config),
         "status": status,
         "stop_reason": orchestrator.stop_reason,
         "counters": orchestrator.counters.as_dict(),
-        "elapsed_s": orchestrator.elapsed_s,
-        "steps_per_second": rate,
-        "best": {"metric": best.monitor.metric, "mode": best.monitor.mode, "value": best.value, "env_steps": best.env_steps},
+        "progress": orchestrator.scheduler.reading().fraction,
+        "elapsed_s": elapsed_s,
+        "steps_per_second": orchestrator.counters.env_steps / elapsed_s if elapsed_s else None,
+        "best": {
+            "metric": best.monitor.metric,
+            "mode": best.monitor.mode,
+            "value": best.value,
+            "env_steps": best.env_steps,
+            "updates": best.updates,
+        },
         "last_evaluation": orchestrator.last_evaluation,
         "evaluation_mode": list(assembly.evaluation_modes(config)),
     }
@@ -85,6 +91,7 @@ def header(run: Run, config: Config, orchestrator: Orchestrator, notes: list[str
     """What the console shows above a run."""
     if orchestrator.counters.env_steps:
         notes = [*notes, f"continues at {orchestrator.counters.env_steps:,} environment steps"]
+    clock = orchestrator.scheduler.clock
     mode = assembly.execution_mode(config)
     if is_compiled(mode):
         notes = [*notes, "updates are compiled when the first one is due, which can take half a minute"]
@@ -97,7 +104,8 @@ def header(run: Run, config: Config, orchestrator: Orchestrator, notes: list[str
         mode=mode,
         seed=config.experiment.seed,
         num_envs=config.environment.num_envs,
-        total_steps=config.training.total_steps,
+        total_steps=config.training.total_steps if clock.by_budget else clock.steps or None,
+        total_updates=clock.updates or None,
         phases=[phase.name for phase in orchestrator.scheduler.phases],
         notes=notes,
     )
@@ -116,7 +124,7 @@ def outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> R
         best=orchestrator.best.value,
         best_at=orchestrator.best.env_steps,
         last_eval=orchestrator.last_evaluation.get(orchestrator.best.monitor.metric),
-        elapsed_s=orchestrator.elapsed_s,
+        elapsed_s=orchestrator.stopwatch.elapsed_s,
         env_steps=orchestrator.counters.env_steps,
         next_commands=[again] if status in ("interrupted", "stopped") else [measure, more],
     )

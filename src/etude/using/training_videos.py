@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from etude.config.constraints import PositiveFloat, PositiveInt
 from etude.errors import EtudeError
 from etude.files.printable import printable
+from etude.orchestration.cadences import Cadence
 from etude.orchestration.callbacks import Callback, Progress, Row
-from etude.orchestration.counters import Cadence
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from etude.compute.world import ALONE, World
 from etude.config.constraints import PositiveInt
 from etude.config.hooks import hook as hook
 from etude.config.phases import PhaseType
-from etude.config.schedules import Schedule
+from etude.config.schedules import Moment, Schedule, Stretch
 from etude.errors import UserError
 from etude.learning.execute import Executor, Table, make_executor
 from etude.learning.optimizers import load_optimizer_state, optimizer_state
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from etude.buffers.base import Batch, Buffer
     from etude.compute.random_streams import RandomStreams
     from etude.config.schema import Config
+    from etude.learning.sources import Source
     from etude.workflows.collector import Collector
 
 
@@ -79,6 +80,29 @@ class Phase:
     cycle_began: int | None = None
     """Environment steps of the whole run when this cycle began; None: now. Schedules are read there, so that a rollout and what
     is learnt from it have one value, and the last update of a rate that falls to 0 is not at 0."""
+    decisions: int = 0
+    """Decisions of the whole run when this cycle began."""
+    updates: int = 0
+    """Updates of the whole run."""
+    stretch: Stretch | None = None
+    """What this phase makes of the run, where the budget alone does not measure it."""
+
+    @property
+    def now(self) -> Moment:
+        """The moment at which schedules are read: of steps as this cycle began, of updates now."""
+        began = self.env_steps if self.cycle_began is None else self.cycle_began
+        return Moment(began, self.total_steps, self.decisions, self.updates, self.stretch)
+
+    def after(self, *, env_steps: int = 0, updates: int = 0) -> Phase:
+        """Return the same phase once so much more was done in this cycle."""
+        return replace(
+            self,
+            env_steps=self.env_steps + env_steps,
+            steps_done=self.steps_done + env_steps,
+            updates=self.updates + updates,
+            updates_done=self.updates_done + updates,
+            stretch=self.stretch and self.stretch.later(updates=updates),
+        )
 
 
 @dataclass(frozen=True)
@@ -153,6 +177,7 @@ class Workflow(Acts):
         self.metrics = MetricSums()
         self._hyper: dict[str, Tensor] = {}
         self._hyper_written: dict[str, float] = {}
+        self._schedules: dict[str, Schedule] = {}
         self._mode_dependent: list[nn.Module] | None = None
         self._explorer: Actor | None = None
         self._executor: Executor
@@ -220,6 +245,7 @@ class Workflow(Acts):
                     kind = type(component).__name__
                     raise UserError(f"{type(self).__name__} needs '{method}' of component '{role}', and a {kind} has none")
             setattr(self, role, component)
+        self.now = Moment(0, context.config.training.total_steps)
 
     @abstractmethod
     def learn(self, batch: Batch) -> Metrics:
@@ -245,9 +271,12 @@ class Workflow(Acts):
         """
         buffer = self.buffer(phase)
         self.set_schedules(phase)
+        moves = self.moves_by_update()
         batch_size = int(getattr(self.context.config.algorithm, "batch_size", 256))
         steps = 0
         while steps < count and buffer.ready:
+            if moves and steps:
+                self.set_schedules(phase.after(updates=steps))
             batch = buffer.draw(batch_size, self.context.streams["buffer"])
             self.metrics.add(_named(self.learn(batch)))
             steps += 1
@@ -266,6 +295,22 @@ class Workflow(Acts):
         generator = self.context.streams["noise"] if asks else None
         world = self.context.world
         return make_executor(update, modules, mode=self.context.mode, generator=generator, world=world)
+
+    def run_updates(self, phase: Phase, source: Source, count: int) -> dict[str, Table]:
+        """Take `count` updates on a source's batches, each at its own scheduled values.
+
+        Where these move from one update to the next they are taken one by one: no cut of a call changes any.
+        """
+        self.set_schedules(phase)
+        if not self.moves_by_update():
+            return self._executor.run(source, count)
+        parts: dict[str, list[Table]] = {}
+        for taken in range(count):
+            if taken:
+                self.set_schedules(phase.after(updates=taken))
+            for stage, table in self._executor.run(source, 1).items():
+                parts.setdefault(stage, []).append(table)
+        return {stage: Table(found[0].keys, torch.cat([table.values for table in found])) for stage, found in parts.items()}
 
     def note(self, tables: Mapping[str, Table]) -> None:
         """Add the metrics of updates to those of the next row, one update after the other."""
@@ -292,19 +337,25 @@ class Workflow(Acts):
     def scheduled(self, name: str) -> Tensor:
         """Return the tensor that holds a scheduled hyper-parameter, such as the learning rate; made on first use."""
         if name not in self._hyper:
-            self._hyper[name] = torch.tensor(self._schedule(name).start, device=self.context.device)
+            self._schedules[name] = self._schedule(name)
+            self._hyper[name] = torch.tensor(self._schedules[name].start, device=self.context.device)
         return self._hyper[name]
 
     def set_schedules(self, phase: Phase) -> None:
-        """Write the value of every scheduled hyper-parameter in use: a pure function of the steps done as this cycle began."""
-        done = phase.env_steps if phase.cycle_began is None else phase.cycle_began
+        """Write the value of every scheduled hyper-parameter in use: a pure function of how far the run is."""
+        self.now = phase.now
         for name, tensor in self._hyper.items():
-            value = self._schedule(name).at(done, phase.total_steps)
+            value = self._schedules[name].at(self.now)
             if self._hyper_written.get(name) != value:  # most stay what they are, and a write to a GPU costs ten microseconds
                 tensor.fill_(value)
                 self._hyper_written[name] = value
         for buffer in self.context.buffers.values():
-            buffer.set_schedules(done, phase.total_steps)
+            buffer.set_schedules(self.now)
+
+    def moves_by_update(self) -> bool:
+        """Whether a scheduled value moves from one update to the next, in the phase that schedules were last set for."""
+        owners = [self._schedules, *(buffer.schedules for buffer in self.context.buffers.values())]
+        return any(schedule.moves_by_update(self.now) for schedules in owners for schedule in schedules.values())
 
     def hyper_parameters(self) -> dict[str, float]:
         """Return the current value of each scheduled hyper-parameter, for the log."""

@@ -140,7 +140,6 @@ class DQN(OffPolicy):
         self.optimizer = build_optimizer(self.settings.optimizer, {"q": (list(self.q.parameters()), rate)})
         self.scheduled("epsilon")  # for the log; acting reads the schedule itself, at every step
         self._share = _OnDevice(self.settings.epsilon.start, context.device)
-        self._total_steps = context.config.training.total_steps
         self._explored = Counter()  # environment steps, to know where on that schedule we are
         self._noise: tuple[Tensor, np.ndarray] | None = None  # where it is drawn to on the host, and the same as an array
         self._executor = self.executor(self.losses())
@@ -242,8 +241,12 @@ class DQN(OffPolicy):
     def _epsilon(self, count: int) -> float:
         done, epsilon = self._explored.value, self.settings.epsilon
         collector = self.context.collector
-        self._explored.value += count if collector is None else count * collector.environment.action_repeat
-        return epsilon.start if epsilon.is_constant else epsilon.at(done, self._total_steps)
+        repeat = 1 if collector is None else collector.environment.action_repeat
+        self._explored.value += count * repeat
+        if epsilon.is_constant:
+            return epsilon.start
+        since = done - self.now.env_steps  # which is as this cycle began
+        return epsilon.at(self.now.later(env_steps=since, decisions=since // repeat))
 
     @torch.no_grad()
     def values(self, observation: Observation) -> Tensor:

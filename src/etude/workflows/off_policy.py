@@ -146,12 +146,11 @@ class OffPolicy(Workflow):
         assert isinstance(buffer, ReplayBuffer)
         if not buffer.ready:
             return HookResult()
-        self.set_schedules(phase)
         settings = self.settings
         source = Replayed(
             buffer, self.columns, settings.batch_size, self.context.streams["buffer"], unit=settings.gradient_steps
         )
-        self.note(self._executor.run(source, count))
+        self.note(self.run_updates(phase, source, count))
         return HookResult(updates=count)
 
     def learn(self, batch: Batch) -> Metrics:

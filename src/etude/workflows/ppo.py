@@ -332,14 +332,13 @@ class PPO(Workflow):
         assert isinstance(buffer, RolloutBuffer)
         if not buffer.ready:
             return HookResult()
-        self.set_schedules(phase)
         size, batch_size = buffer.size, self.settings.minibatch_size(self.context.num_envs)
         batch = self._prepare(buffer.columns)
         if self._memory is not None:  # a row is an environment's whole rollout
             size, batch_size = size // buffer.steps, batch_size // buffer.steps
         self._stopped.zero_()
         order = torch.stack([*minibatches(size, batch_size, self.settings.epochs, self.context.streams["minibatch"])])
-        tables = self._executor.run(Minibatches(batch, order), len(order))
+        tables = self.run_updates(phase, Minibatches(batch, order), len(order))
         self.note(tables)
         self.metrics.add(self._rollout_metrics(batch, tables[""]), group="rollout")
         if self._memory is not None:

@@ -9,20 +9,16 @@ from typing import Any
 
 import gymnasium
 import torch
-from torch import nn
 
 from etude.buffers.base import Buffer
-from etude.components.critics import Ensemble
-from etude.components.networks.build import build_network
+from etude.components.networks.build import build_networks
 from etude.components.networks.conv_encoder import is_image
-from etude.components.networks.groups import group_of, reads_group
-from etude.components.networks.memory import has_memory
 from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_captured
 from etude.compute.devices import pick_device, set_up
-from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
+from etude.compute.random_streams import RandomStreams, seed_global_generators
 from etude.config.hooks import hooks_of
 from etude.config.phases import PhaseSpec, default_hooks, parse_phases, phase_problems
-from etude.config.registry import algorithms, buffers, callbacks, networks
+from etude.config.registry import algorithms, buffers, callbacks
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.episode_limit import episode_limit
@@ -225,31 +221,14 @@ def build_workflow(
     device = torch.device(config.experiment.device)
     workflow_class = _workflow_class(config)
     workflow_class.check_spaces(observation_space, action_space)
-    sizes = workflow_class.output_sizes(config, action_space)
-    inputs, copies = workflow_class.input_spaces(observation_space, action_space), workflow_class.copies(config)
-    parts, own_parts = {}, leaf_spaces(observation_space)
-    for role, options in config.network.items():
-        gain = 0.01 if role == "actor" else 1.0  # a policy begins close to uniform
-
-        def build(*purpose: object, role: str = role, options: Any = options, gain: float = gain) -> nn.Module:
-            seed = derive_seed(config.experiment.seed, "init", role, *purpose)
-            space = inputs.get(role, observation_space)
-            if getattr(networks.resolve(options.type), "is_head", False):
-                trunk = _trunk(role, options.of, parts, workflow_class, config)
-                return build_network(options, trunk, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
-            beside = [name for name in leaf_spaces(space) if name not in own_parts] if role in inputs else []
-            group = group_of(role, space, beside)
-            seen = space if group is None else group
-            network = build_network(options, seen, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
-            return network if group is None else reads_group(network, role, beside)
-
-        if has_memory(networks.resolve(options.type)) and not workflow_class.supports_memory:
-            raise UserError(
-                f"network.{role}.type={options.type}: this network has memory, and {config.algorithm.name} looks at one "
-                "observation at a time; choose another network, or an algorithm that takes it, such as ppo"
-            )
-        members = [build(i) for i in range(copies[role])] if role in copies else []
-        parts[role] = (Ensemble.of(members) if members else build()).to(device)
+    parts = build_networks(
+        config.network,
+        workflow_class.roles(config, observation_space, action_space),
+        observation_space,
+        seed=config.experiment.seed,
+        device=device,
+        algorithm=config.algorithm.name,
+    )
     workflow = workflow_class()
     workflow.initialize(
         Context(
@@ -266,15 +245,6 @@ def build_workflow(
         )
     )
     return workflow
-
-
-def _trunk(role: str, of: str, parts: Mapping[str, Any], workflow_class: type[Workflow], config: Config) -> Any:
-    """Return the network that a head stands on."""
-    if not workflow_class.supports_heads:
-        raise UserError(f"network.{role}.type=head: {config.algorithm.name} trains its networks apart; choose another type")
-    if of not in parts:
-        raise UserError(f"network.{role}.of={of}: there is no such network before it (there are: {', '.join(parts) or 'none'})")
-    return parts[of]
 
 
 def build_policy(config: Config, state: dict[str, Any], environment: VectorEnvironment) -> Policy:

@@ -112,7 +112,8 @@ def _check(config: Config, environment: Any, observations: Sequence[Sequence[flo
     seen, acted, name = environment.single_observation_space, environment.single_action_space, config.environment.id
     if not isinstance(acted, gymnasium.spaces.Box) or acted.shape != (2,):
         raise UserError(f"q_contours draws continuous actions of two dimensions, and {name} has {acted}")
-    if "critic" not in algorithms.resolve(config.algorithm.name).input_spaces(seen, acted):
+    critic = algorithms.resolve(config.algorithm.name).roles(config, seen, acted).get("critic")
+    if critic is None or critic.inputs is None:
         raise UserError(f"q_contours: {config.algorithm.name} has no Q-function of actions; sac, sql, td3 and tqc have")
     for values in observations:
         if seen.shape != (len(values),):

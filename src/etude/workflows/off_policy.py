@@ -16,6 +16,7 @@ from etude.buffers.columns import STEP_COLUMNS, todays_name
 from etude.buffers.replay import ReplayBuffer, ReplayConfig
 from etude.components.critics import space_with_action, with_action
 from etude.components.networks.modes import evaluating, mode_dependent
+from etude.components.networks.spec import NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
 from etude.config.constraints import (
     Bounds,
@@ -176,19 +177,6 @@ class WithCritics(OffPolicy):
     critic: nn.Module
     normalizer: ObservationNormalizer
 
-    @classmethod
-    def input_spaces(
-        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
-    ) -> dict[str, gymnasium.Space[Any]]:
-        """Critics read the action too, on a scale where its bounds are ±1."""
-        unit = gymnasium.spaces.Box(-1.0, 1.0, (math.prod(action_space.shape or ()),))
-        return {"critic": space_with_action(observation_space, unit)}
-
-    @classmethod
-    def copies(cls, config: Config) -> dict[str, int]:
-        """Several critics."""
-        return {"critic": config.algorithm.critics}
-
     @abstractmethod
     def likeliest(self, observation: Observation) -> Tensor:
         """Return what the policy would do without noise in normalised observations (N, ...), on the critics' scale (N, D)."""
@@ -203,6 +191,12 @@ class WithCritics(OffPolicy):
         with evaluating(mode_dependent(self.critic)):
             outputs = self.critic(with_action(seen, self.likeliest(seen)))  # (E, N, 1), or with several quantiles each
         return outputs.mean(-1).amin(0) / self.settings.reward_scale
+
+
+def critics(config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> NetworkSpec:
+    """Return what critics are: they read the action too, on a scale where its bounds are ±1, and each says one number."""
+    unit = gymnasium.spaces.Box(-1.0, 1.0, (math.prod(action_space.shape or ()),))
+    return NetworkSpec(1, space_with_action(observation_space, unit), copies=config.algorithm.critics)
 
 
 def uniform_actions(space: gymnasium.spaces.Box, observation: Observation, generator: Generator) -> Tensor:

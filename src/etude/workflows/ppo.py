@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import gymnasium
 import torch
@@ -25,6 +25,7 @@ from etude.components.networks.encoder import ACTION_MASK
 from etude.components.networks.head import Head, outputs_of_both
 from etude.components.networks.memory import has_memory
 from etude.components.networks.modes import evaluating, mode_dependent
+from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.components.symmetry import find_mirror, mirror_error, with_images
 from etude.config.constraints import (
@@ -148,9 +149,6 @@ class PPO(Workflow):
     Config = PPOConfig
     actor: nn.Module
     critic: nn.Module
-    needs: ClassVar = {"actor": ("forward",), "critic": ("forward",)}
-    supports_heads: ClassVar[bool] = True
-    supports_memory: ClassVar[bool] = True
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -184,9 +182,12 @@ class PPO(Workflow):
         return [f"experiment.compile={compiling} is ignored: {networks} are neither compiled nor captured"]
 
     @classmethod
-    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+    def roles(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, NetworkSpec]:
         """The actor describes a distribution; the critic is one number."""
-        return {"actor": make_head(action_space).size, "critic": 1}
+        actor = NetworkSpec(make_head(action_space), output_gain=POLICY_GAIN, may_remember=True, may_be_head=True)
+        return {"actor": actor, "critic": NetworkSpec(1, may_remember=True, may_be_head=True)}
 
     @classmethod
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from etude.components.networks.memory import at, has_memory, map_memory
+from etude.components.networks.memory import has_memory
 from etude.components.networks.modes import evaluating, mode_dependent
+from etude.compute.trees import at, copy_, map_tree
 from etude.config.registry import networks
 from etude.config.schema import Config
 from etude.environments.vector import Observation, map_observation
@@ -38,7 +39,7 @@ class RolloutMemory:
     def begin(self, actor_state: Any) -> None:
         """Keep what the actor has in mind before the first step of a rollout."""
         if "actor" in self.start:
-            self.start["actor"] = map_memory(torch.clone, actor_state)
+            self.start["actor"] = map_tree(torch.clone, actor_state)
 
     def values(
         self, critic: nn.Module, observation: Observation, next_observation: Observation, is_first: Tensor
@@ -76,15 +77,7 @@ class RolloutMemory:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Begin as the saved rollout did."""
-        _copy(self.start, state)
-
-
-def _copy(target: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    for key, value in target.items():
-        if isinstance(value, Mapping):
-            _copy(value, saved[key])
-        else:
-            value.copy_(saved[key])
+        copy_(self.start, state)
 
 
 def outputs_of_sequences(network: nn.Module, rows: Batch, role: str) -> Tensor:

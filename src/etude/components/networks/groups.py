@@ -7,10 +7,10 @@ from typing import Any
 
 import gymnasium
 from gymnasium import spaces
-from torch import nn
+from torch import Tensor, nn
 
 from etude.components.networks.keyed_encoder import SINGLE
-from etude.components.networks.memory import has_memory
+from etude.components.networks.memory import MemoryNetwork, has_memory
 from etude.components.recipes import recipe_with_parts, remember
 from etude.environments.vector import Observation
 
@@ -44,16 +44,22 @@ class GroupReader(nn.Module):
 
     def forward(self, observation: Observation, *rest: Any) -> Any:
         """Pass that part on."""
+        return self.network(self.part(observation), *rest)
+
+    def part(self, observation: Observation) -> Any:
+        """Return what of an observation the network sees."""
         assert isinstance(observation, dict)
         group: Any = observation[self.key]
-        if self.beside:
-            group = {SINGLE: group, **{name: observation[name] for name in self.beside}}
-        return self.network(group, *rest)
+        return {SINGLE: group, **{name: observation[name] for name in self.beside}} if self.beside else group
 
 
-class RememberingGroupReader(GroupReader):
+class RememberingGroupReader(GroupReader, MemoryNetwork):  # type: ignore[override] # the same arguments
     """One that carries a state from step to step."""
 
     def initial_state(self, n: int) -> Any:
         """Return the network's own."""
         return self.network.initial_state(n)  # type: ignore[operator] # a network with memory has it
+
+    def unroll(self, observation: Observation, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
+        """Take the network's own T steps."""
+        return self.network.unroll(self.part(observation), state, is_first)  # type: ignore[operator] # as above

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from etude.compute.trees import Tree, at
 from etude.environments.vector import Observation
 
-Memory = Tensor | dict[str, Tensor]
-"""What a network remembers of N episodes: tensors (N, ...)."""
+Memory = Tree
+"""What a network remembers of N episodes: a tensor, or a dict, list or tuple of tensors (N, ...)."""
 
 
 class MemoryNetwork(nn.Module, ABC):
@@ -41,21 +41,12 @@ class MemoryNetwork(nn.Module, ABC):
 
 def has_memory(network: Any) -> bool:
     """Whether a network, or its class, carries a state from step to step."""
-    return callable(getattr(network, "initial_state", None))
+    return isinstance(network, MemoryNetwork) or is_kind(network, MemoryNetwork)
 
 
-def at(observation: Observation, index: Any) -> Observation:
-    """Return the part of an observation that an index of its leading dimensions names; None makes a sequence of one."""
-    if isinstance(observation, dict):
-        return {key: value[index] for key, value in observation.items()}
-    return observation[index]
-
-
-def map_memory(function: Callable[[Tensor], Tensor], state: Any) -> Any:
-    """Apply `function` to every tensor of a state."""
-    if isinstance(state, Mapping):
-        return {key: map_memory(function, value) for key, value in state.items()}
-    return function(state)
+def is_kind(made_by: Any, kind: type[nn.Module]) -> bool:
+    """Whether what a config's type means, a class or a function of the user's own, makes networks of a kind."""
+    return isinstance(made_by, type) and issubclass(made_by, kind)
 
 
 def forget(state: Tensor, is_first: Tensor) -> Tensor:

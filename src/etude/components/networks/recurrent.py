@@ -13,7 +13,8 @@ from torch import Generator, Tensor, nn
 from etude.components.networks.conv_encoder import ConvEncoderConfig, suits_convolution
 from etude.components.networks.keyed_encoder import make_encoder
 from etude.components.networks.layers import Activation, hidden_layers, linear
-from etude.components.networks.memory import Memory, MemoryNetwork, at, forget, map_memory
+from etude.components.networks.memory import Memory, MemoryNetwork, forget
+from etude.compute.trees import at, map_tree
 from etude.config.constraints import Component, PositiveInt
 from etude.environments.vector import Observation
 
@@ -97,9 +98,9 @@ class _Recurrent(MemoryNetwork):
 
     def _remember(self, features: Tensor, state: Memory, is_first: Tensor) -> tuple[Tensor, Memory]:
         """features (T, N, F) of one stretch, whose first row may begin episodes → (T, N, memory_size)"""
-        kept = map_memory(lambda value: forget(value, is_first).transpose(0, 1).contiguous(), state)
+        kept = map_tree(lambda value: forget(value, is_first).transpose(0, 1).contiguous(), state)
         outputs, after = self.cells(features, self._to_cells(kept))
-        return outputs, map_memory(lambda value: value.transpose(0, 1), self._from_cells(after))
+        return outputs, map_tree(lambda value: value.transpose(0, 1), self._from_cells(after))
 
     def _to_cells(self, state: Memory) -> Any:
         return state
@@ -145,7 +146,6 @@ class LSTM(_Recurrent):
                 values[size : 2 * size] = 1.0  # the forget gate begins open (Jozefowicz et al. 2015)
 
     def _to_cells(self, state: Memory) -> Any:
-        assert isinstance(state, dict)
         return state["hidden"], state["cell"]
 
     def _from_cells(self, state: Any) -> Memory:

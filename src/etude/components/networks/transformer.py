@@ -21,8 +21,9 @@ from torch import Generator, Tensor, nn
 
 from etude.components.networks.keyed_encoder import make_encoder
 from etude.components.networks.layers import HIDDEN_GAIN, linear
-from etude.components.networks.memory import Memory, MemoryNetwork, at
+from etude.components.networks.memory import Memory, MemoryNetwork
 from etude.components.networks.recurrent import image_default
+from etude.compute.trees import at
 from etude.config.constraints import Component, PositiveInt, at_least
 from etude.environments.vector import Observation
 
@@ -88,7 +89,6 @@ class Transformer(MemoryNetwork):
 
     def unroll(self, observation: Observation, state: Memory, is_first: Tensor) -> tuple[Tensor, Memory]:
         """Take T steps at once."""
-        assert isinstance(state, dict)
         x = self.embedding(self.encoder(observation)).transpose(0, 1)  # (N, T, width)
         visible, valid = visibility(state["valid"], is_first.T)
         kept = []

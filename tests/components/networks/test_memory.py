@@ -9,10 +9,12 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from etude.components.networks.memory import Memory, MemoryNetwork, at, has_memory, map_memory
+from etude.components.networks.groups import reads_group
+from etude.components.networks.memory import Memory, MemoryNetwork, has_memory
 from etude.components.networks.mlp import MLP
 from etude.components.networks.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
 from etude.components.networks.transformer import Transformer, TransformerConfig, visibility
+from etude.compute.trees import at
 from etude.config.validate import Validator
 from etude.errors import ConfigError
 
@@ -167,10 +169,10 @@ def test_each_environment_remembers_for_itself_and_a_state_can_be_taken_apart(ki
     with torch.no_grad():
         together, state = net.unroll(seen, net.initial_state(N), first)
         some = [4, 1]
-        part = map_memory(lambda value: value[some], net.initial_state(N))
+        part = at(net.initial_state(N), some)
         outputs, after = net.unroll(seen[:, some], part, first[:, some])
     assert_close(outputs, together[:, some])
-    assert_close(after, map_memory(lambda value: value[some], state))
+    assert_close(after, at(state, some))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind][0]])
@@ -219,3 +221,13 @@ def test_who_remembers_is_known_from_the_class() -> None:
 def test_a_wrong_option_is_refused_by_name(config: type, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         Validator().build(config, options, "network")
+
+
+def test_a_network_that_sees_a_group_of_the_observation_takes_sequences_too() -> None:
+    inner, seen, first = network("gru"), {"actor": observations(BOX), "critic": observations(BOX, seed=4)}, resets(0.1)
+    reader: Any = reads_group(inner, "critic")
+    assert has_memory(reader)
+    with torch.no_grad():
+        outputs, _ = reader.unroll(seen, reader.initial_state(N), first)
+        wanted, _ = inner.unroll(seen["critic"], inner.initial_state(N), first)
+    assert torch.equal(outputs, wanted)

@@ -28,7 +28,7 @@ BELOW = {
     "runs": "",
     "telemetry": "",
     "training": "orchestration workflows components buffers environments runs telemetry compute config",
-    "using": "training orchestration workflows components robots environments runs telemetry compute config",
+    "using": "training saved_components orchestration workflows components robots environments runs telemetry compute config",
     "saved_components": "training workflows components environments runs compute config",
     "comparison": "runs telemetry",
     "deploy": "using robots environments workflows components config",

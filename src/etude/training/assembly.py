@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 
 from etude.buffers.base import Buffer
 from etude.components.networks.build import build_networks
-from etude.components.networks.conv_encoder import is_image
 from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_captured
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, seed_global_generators
@@ -21,29 +19,19 @@ from etude.config.phases import PhaseSpec, default_hooks, parse_phases, phase_pr
 from etude.config.registry import algorithms, buffers, callbacks
 from etude.config.schema import Config
 from etude.config.validate import Part
-from etude.environments.episode_limit import episode_limit
-from etude.environments.families import family_of
 from etude.environments.make import make_environment
 from etude.environments.space_data import check_spaces
-from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import VectorEnvironment
-from etude.errors import ConfigError, UserError, did_you_mean
-from etude.orchestration.best_evaluations import Monitor
+from etude.errors import ConfigError, UserError
 from etude.orchestration.callbacks import Callback, EarlyStop
-from etude.orchestration.evaluator import MAX_ENVS, Evaluator, metric_names
 from etude.orchestration.orchestrator import Cadences, Orchestrator
 from etude.orchestration.phase_scheduler import PhaseScheduler
+from etude.training.evaluation import EVENTS_PER_RUN, build_evaluator, build_monitor, evaluation_cadence
 from etude.workflows.base import Components, Context, Workflow
 from etude.workflows.collector import Collector
 from etude.workflows.policy import Policy
 
 ROWS_PER_RUN = 200
-EVENTS_PER_RUN = 10
-USUAL_EPISODE = 1000
-"""How long episodes are taken to be at most where no time limit is known."""
-
-MANY_WEIGHTS = 10_000_000
-"""More than a network of this field needs to read a picture; convolutions over 84 × 84 pixels take 2 million."""
 
 
 def resolve(config: Config) -> Config:
@@ -68,32 +56,10 @@ def resolve(config: Config) -> Config:
     return replace(
         config,
         experiment=replace(experiment, device=str(device), threads=experiment.threads or 1, compile=compiling),
-        evaluation=replace(evaluation, every_steps=_evaluation_cadence(config, total)),
+        evaluation=replace(evaluation, every_steps=evaluation_cadence(config, total)),
         checkpoint=replace(checkpoint, every_steps=event if checkpoint.every_steps is None else checkpoint.every_steps),
         logging=replace(config.logging, every_steps=config.logging.every_steps or row),
     )
-
-
-def _evaluation_cadence(config: Config, total: int) -> int:
-    """Return the environment steps between evaluations: as asked, or as rarely as a short run can afford.
-
-    All evaluations together act at most half as often as the run has environment steps, even if every episode is cut by its
-    time limit. It follows from the settings alone, never from the clock, so that a run is the same anywhere.
-    """
-    evaluation, environment = config.evaluation, config.environment
-    if evaluation.every_steps is not None:
-        return evaluation.every_steps
-    # A module of the user's own is imported when its environment is made, and not earlier.
-    limit = environment.max_episode_steps if ":" in environment.id else episode_limit(environment)
-    rounds = math.ceil(evaluation.episodes / _evaluation_copies(config)) * (2 if evaluation.mode == "both" else 1)
-    affordable = total // 2 // ((limit or USUAL_EPISODE) * rounds)
-    return max(1, total // min(EVENTS_PER_RUN, max(1, affordable)))
-
-
-def _evaluation_copies(config: Config) -> int:
-    # Emulators that take a process each are not for evaluating many episodes side by side.
-    usual = 1 if family_of(config.environment.id).one_per_process else min(config.evaluation.episodes, MAX_ENVS)
-    return config.evaluation.num_envs or usual
 
 
 def steps_per_iteration(config: Config) -> int:
@@ -117,38 +83,6 @@ def execution_mode(config: Config) -> Mode:
     """Return how a resolved config's updates run."""
     workflow = _workflow_class(config)
     return choose_mode(config.experiment.compile, torch.device(config.experiment.device), workflow.gradient_steps(config))
-
-
-def remarks(config: Config, asked: Config) -> list[str]:
-    """Return what a user would want to know about settings that do less than they say, of a resolved config and of its own."""
-    environment, notes = config.environment, []
-    if environment.normalize_rewards and environment.normalize_observations == "static":
-        notes += [
-            "environment.normalize_rewards is ignored: observations are scaled by static bounds, rewards left as they are"
-        ]
-    wanted, found = asked.experiment.compile, config.experiment.compile
-    if wanted in _NOT_COMPILED and wanted != found:
-        notes += [f"experiment.compile={wanted} is read as {found}: {_NOT_COMPILED[wanted]}"]
-    return notes + _workflow_class(config).remarks(config)
-
-
-def size_remarks(workflow: Workflow) -> list[str]:
-    """Return which networks take many weights to read pictures that could be smaller."""
-    context = workflow.context
-    shapes = [space.shape for space in leaf_spaces(context.observation_space).values() if is_image(space)]
-    if not shapes:
-        return []
-    pictures = " and ".join(str(shape) for shape in shapes)
-    sizes = {role: sum(weights.numel() for weights in part.parameters()) for role, part in vars(context.components).items()}
-    return [
-        f"network.{role} has {size:,} weights to read pictures of {pictures}; "
-        "the wrapper resize makes them smaller, and learning faster"
-        for role, size in sizes.items()
-        if size > MANY_WEIGHTS
-    ]
-
-
-_NOT_COMPILED = {"on": "there is no compiler for this device here", "capture": "only what runs on CUDA is captured"}
 
 
 def build(config: Config, *, environment: VectorEnvironment | None = None) -> Orchestrator:
@@ -193,9 +127,9 @@ def build(config: Config, *, environment: VectorEnvironment | None = None) -> Or
         buffers=stores,
         streams=streams,
         cadences=_cadences(config),
-        evaluator=_evaluator(config, device, phases),
+        evaluator=build_evaluator(config, device, phases),
         callbacks=_callbacks(config, environment),
-        monitor=_monitor(config),
+        monitor=build_monitor(config),
     )
 
 
@@ -254,14 +188,6 @@ def build_policy(config: Config, state: dict[str, Any], environment: VectorEnvir
     return policy
 
 
-def evaluation_modes(config: Config) -> tuple[Any, ...]:
-    """Return the ways of acting to evaluate, the one that counts first."""
-    default = _workflow_class(config).evaluation_mode
-    if config.evaluation.mode == "both":
-        return (default, "sample" if default == "greedy" else "greedy")
-    return (default if config.evaluation.mode == "auto" else config.evaluation.mode,)
-
-
 def _workflow_class(config: Config) -> type[Workflow]:
     return algorithms.resolve(config.algorithm.name)
 
@@ -287,30 +213,6 @@ def _cadences(config: Config) -> Cadences:
         save_updates=config.checkpoint.every_updates or 0,
         save_minutes=config.checkpoint.every_minutes,
     )
-
-
-def _evaluator(config: Config, device: torch.device, phases: Sequence[PhaseSpec]) -> Evaluator | None:
-    evaluation = config.evaluation
-    is_asked_for = any(hook.name == "evaluate" for phase in phases for hook in phase.hooks)
-    if evaluation.every_steps == 0 and not evaluation.every_updates and not is_asked_for:
-        return None
-    return Evaluator(
-        lambda num_envs: make_environment(config.environment, num_envs=num_envs),
-        episodes=evaluation.episodes,
-        modes=evaluation_modes(config),
-        seed=config.experiment.seed,
-        device=device,
-        num_envs=_evaluation_copies(config),
-        timeout_s=evaluation.timeout_s,
-    )
-
-
-def _monitor(config: Config) -> Monitor:
-    options, known = config.checkpoint, metric_names(evaluation_modes(config))
-    if options.monitor not in known:
-        hint = did_you_mean(options.monitor, known)
-        raise ConfigError(f"checkpoint.monitor={options.monitor}: evaluations measure {', '.join(known)}{hint}")
-    return Monitor(options.monitor, options.monitor_mode, options.keep_best)
 
 
 def _callbacks(config: Config, environment: VectorEnvironment) -> list[Callback]:

@@ -90,7 +90,7 @@ def draw(
         environment = make_environment(stored.config.environment, num_envs=max(1, trajectories))
         try:
             _check(stored.config, environment, observations)
-            workflow = _workflow(stored, environment)
+            workflow: Any = stored.workflow(environment)
             (mode, *_) = stored.modes("auto")
             device = torch.device(stored.config.experiment.device)
             generator = torch.Generator(device=device).manual_seed(seed)
@@ -118,19 +118,6 @@ def _check(config: Config, environment: Any, observations: Sequence[Sequence[flo
     for values in observations:
         if seen.shape != (len(values),):
             raise UserError(f"q_contours: observations: {list(values)} is none of {name}, which has {seen}")
-
-
-def _workflow(stored: StoredPolicy, environment: Any) -> Any:
-    """The algorithm with all its networks as they were saved."""
-    from etude.training import assembly
-
-    if stored.checkpoint.kind != "full":
-        raise UserError(f"q_contours: checkpoint {stored.checkpoint.name} holds the policy alone; take 'last'")
-    spaces = environment.single_observation_space, environment.single_action_space
-    workflow: Any = assembly.build_workflow(stored.config, *spaces)
-    shared: Any = stored.checkpoint.load(["shared"])["shared"]
-    workflow.load_state_dict(shared["workflow"])
-    return workflow
 
 
 @torch.no_grad()

@@ -29,7 +29,8 @@ BELOW = {
     "runs": "",
     "telemetry": "",
     "training": "orchestration workflows acting components buffers environments runs telemetry compute config",
-    "using": "training orchestration workflows acting components robots environments runs telemetry compute config",
+    "using": "training saved_components orchestration workflows acting components robots environments runs telemetry "
+    "compute config",
     "saved_components": "training workflows acting components environments runs compute config",
     "comparison": "runs telemetry",
     "deploy": "using robots environments workflows acting components config",

@@ -15,6 +15,7 @@ from etude.errors import ConfigError, UserError
 from etude.orchestration.callbacks import Callback
 from etude.runs.saved_checkpoint import Checkpoint
 from etude.training import assembly, session
+from etude.training.remarks import size_remarks
 from etude.using.stored_policy import open_policy
 
 HERE = "tests.test_refused_before_it_begins"
@@ -133,13 +134,13 @@ def test_pictures_that_take_millions_of_weights_are_remarked_upon() -> None:
     words = ["environment.wrappers=[pixel_observations]", *SMALL, *REPLAY]
     asked = assembly.resolve(compose("CartPole-v1:dqn", words=words).config)
     orchestrator = assembly.build(asked)
-    (note,) = assembly.size_remarks(orchestrator.workflow)
+    (note,) = size_remarks(orchestrator.workflow)
     orchestrator.close()
     assert note.startswith("network.q has 9")
     assert note.endswith("to read pictures of (400, 600, 3); the wrapper resize makes them smaller, and learning faster")
     small = compose("CartPole-v1:dqn", words=["environment.wrappers=[pixel_observations,{id:resize,size:16}]", *words[1:]])
     orchestrator = assembly.build(assembly.resolve(small.config))
-    assert assembly.size_remarks(orchestrator.workflow) == []
+    assert size_remarks(orchestrator.workflow) == []
     orchestrator.close()
 
 

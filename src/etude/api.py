@@ -25,7 +25,7 @@ from etude.errors import UserError
 from etude.orchestration.evaluator import EvaluationResult
 from etude.runs import run as stored
 from etude.runs.places import default_root
-from etude.runs.run_selection import Selection, select_run
+from etude.runs.run_selection import select_run
 from etude.saved_components.component_file import load_component as load_component
 from etude.saved_components.component_file import save_component as save_component
 from etude.telemetry.jsonl import read_rows
@@ -75,8 +75,7 @@ class Run(stored.Run):
 
     def evaluate(self, episodes: int = 100, *, checkpoint: str = "last", seed: int = 0) -> EvaluationResult:
         """Measure the policy on fresh episodes, as `etude evaluate` does."""
-        results = measure(open_policy(self, checkpoint), episodes, seed=seed)
-        return next(iter(results.values()))
+        return _first(measure(open_policy(self, checkpoint), episodes, seed=seed))
 
     def last_paths(self, count: int | None = None) -> list[dict[str, Any]]:
         """Return the last whole episodes of training, the newest last, while it trains or of its last checkpoint.
@@ -132,7 +131,7 @@ def train(
 
 def open_run(run: stored.Run | str | Path, *, runs: Path | str | None = None) -> Run:
     """Return a run by @last, @best, its id, a unique prefix of it, its name, or its path."""
-    found = _find(run, runs).run
+    found = run if isinstance(run, stored.Run) else select_run(run, _root(runs)).run
     return found if isinstance(found, Run) else Run(found.path)
 
 
@@ -144,9 +143,8 @@ def resume(run: stored.Run | str | Path, *words: str, runs: Path | str | None = 
 def load_policy(
     run: stored.Run | str | Path, checkpoint: str | None = None, *, runs: Path | str | None = None, num_envs: int | None = None
 ) -> tuple[Policy, VectorEnvironment]:
-    """Return a run's policy and an environment like the one it was trained in; a path may lead to a checkpoint."""
-    found = _find(run, runs)
-    return open_run(found.run).policy(checkpoint or found.checkpoint or "last", num_envs=num_envs)
+    """Return a policy and an environment like the one it was trained in; a path may lead to a checkpoint, or a file of one."""
+    return open_policy(run, checkpoint, root=runs).with_environment(num_envs)
 
 
 def evaluate(
@@ -157,9 +155,8 @@ def evaluate(
     seed: int = 0,
     runs: Path | str | None = None,
 ) -> EvaluationResult:
-    """Measure a run's policy on fresh episodes, as `etude evaluate` does; a path may lead to a checkpoint."""
-    found = _find(run, runs)
-    return open_run(found.run).evaluate(episodes, checkpoint=checkpoint or found.checkpoint or "last", seed=seed)
+    """Measure a policy on fresh episodes, as `etude evaluate` does; a path may lead to a checkpoint, or a file of one."""
+    return _first(measure(open_policy(run, checkpoint, root=runs), episodes, seed=seed))
 
 
 def make_environment(
@@ -176,8 +173,8 @@ def make_environment(
     return _make(Validator().build(EnvironmentConfig, data, "environment"), render_mode=render_mode, training=training)
 
 
-def _find(run: stored.Run | str | Path, runs: Path | str | None) -> Selection:
-    return Selection(run) if isinstance(run, stored.Run) else select_run(run, _root(runs))
+def _first(results: Mapping[str, EvaluationResult]) -> EvaluationResult:
+    return next(iter(results.values()))
 
 
 def _root(runs: Path | str | None) -> Path:

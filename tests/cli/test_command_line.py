@@ -75,7 +75,8 @@ def test_changed_defaults_do_not_change_the_evaluation_of_an_old_run(
     before = capsys.readouterr().out
     from etude.workflows.ppo import PPO
 
-    monkeypatch.setattr(PPO, "default_networks", classmethod(lambda cls: {"actor": {"type": "mlp", "hidden_dims": [8]}}))
+    other = {role: {"type": "mlp", "hidden_dims": [8]} for role in ("actor", "critic")}
+    monkeypatch.setattr(PPO, "default_networks", classmethod(lambda cls: other))
     etude(["evaluate", "@last", "--episodes", "5", "--json"])
     assert capsys.readouterr().out == before
 

@@ -7,6 +7,7 @@ import re
 from etude.config.compose import compose
 from etude.config.registry import algorithms
 from etude.training import assembly
+from etude.training.evaluation import evaluation_modes
 from etude.workflows.base import Workflow
 from tests.docs.pages import ROOT
 
@@ -22,4 +23,4 @@ def test_the_default_of_every_algorithm_is_documented() -> None:
 def test_a_run_is_measured_so() -> None:
     for spec, mode in (("CartPole-v1:ppo", "greedy"), ("Pendulum-v1:sql", "sample"), ("CartPole-v1:random", "sample")):
         config = assembly.resolve(compose(spec).config)
-        assert assembly.evaluation_modes(config) == (mode,)
+        assert evaluation_modes(config) == (mode,)

@@ -152,25 +152,6 @@ def test_an_offline_phase_on_an_empty_buffer_is_an_error_that_says_so() -> None:
         orchestrator.run()
 
 
-def test_a_missing_component_or_method_is_one_error_naming_component_method_and_workflow() -> None:
-    from etude.errors import UserError
-    from etude.workflows.base import Components, Context
-
-    class Needy(Phased):
-        needs = {"encoder": ("observe", "imagine")}  # noqa: RUF012
-
-    class HalfEncoder:
-        def observe(self) -> None: ...
-
-    context = Context.__new__(Context)
-    object.__setattr__(context, "components", Components(encoder=HalfEncoder()))
-    with pytest.raises(UserError, match="Needy needs 'imagine' of component 'encoder', and a HalfEncoder has none"):
-        Needy().initialize(context)
-    object.__setattr__(context, "components", Components(decoder=HalfEncoder()))
-    with pytest.raises(UserError, match="no component 'encoder'; there are: decoder"):
-        Needy().initialize(context)
-
-
 @pytest.mark.parametrize("normalize", ["off", "rolling"])
 def test_ppo_trains_on_a_device_without_reading_it_or_mixing_it_with_the_host(
     normalize: str, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ from etude.environments.make import make_environment
 from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.orchestration.evaluator import evaluate_episodes
-from etude.workflows.base import ActResult, Context, Mode, State, Workflow
+from etude.workflows.base import ActResult, Context, Mode, NetworkSpec, State, Workflow
 from etude.workflows.metrics import Metrics
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
 from tests.workflows.tiny_replay_runs import start
@@ -53,11 +53,9 @@ class Own(Workflow):
     def default_networks(cls) -> dict[str, Any]:
         return {"network": {"type": f"{HERE}.Regularised"}}
 
-    needs = {"network": ("forward",)}  # noqa: RUF012 # as users write it
-
     @classmethod
-    def output_sizes(cls, config: Any, action_space: Any) -> dict[str, int]:
-        return {"network": int(action_space.n)}
+    def roles(cls, config: Any, observation_space: Any, action_space: Any) -> dict[str, NetworkSpec]:
+        return {"network": NetworkSpec(int(action_space.n))}
 
     def initialize(self, context: Context) -> None:
         super().initialize(context)

@@ -21,6 +21,7 @@ from etude.errors import ConfigError, UserError
 from etude.orchestration.evaluator import evaluate_episodes
 from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
+from etude.training.remarks import remarks
 from etude.workflows.base import Phase
 from etude.workflows.ppo_memory import RolloutMemory, outputs_of_sequences
 from tests.runs_compared import assert_same_state, train
@@ -214,11 +215,11 @@ def test_an_algorithm_without_sequences_refuses_memory_by_name() -> None:
 def test_compiling_what_cannot_be_compiled_is_said_and_left() -> None:
     words = ["network.actor=gru", "network.critic=lstm", "experiment.device=cpu"]
     asked = assembly.resolve(compose("CartPole-v1:ppo", words=[*words, "experiment.compile=on"]).config)
-    (note,) = assembly.remarks(asked, asked)
+    (note,) = remarks(asked, asked)
     assert note.startswith("experiment.compile=on is ignored: memory (gru, lstm) would be compiled unrolled")
     assert note.endswith("; updates are eager")
     left_alone = assembly.resolve(compose("CartPole-v1:ppo", words=[*words, "training.total_steps=100_000_000"]).config)
-    assert assembly.remarks(left_alone, left_alone) == []
+    assert remarks(left_alone, left_alone) == []
     assert left_alone.experiment.compile == "off"
     assert ppo_of(start(asked))._executor.mode == "eager"
 

@@ -15,7 +15,7 @@ from etude.environments.vector import Observation
 from etude.learning.optimizers import build_optimizer, clipped_step
 from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
-from etude.workflows.base import ActResult, Context, Mode, Phase, State, Workflow
+from etude.workflows.base import ActResult, Context, Mode, NetworkSpec, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 from tests.runs_compared import assert_same_state
 from tests.workflows.tiny_runs import copied, ppo_config, start, state_of
@@ -26,11 +26,9 @@ PHASE = Phase("train")
 class CriticOnly(Workflow):
     """Learns a value by regression; its actor has an optimiser too, which is stepped only when thawed."""
 
-    needs = {"actor": ("forward",), "critic": ("forward",)}  # noqa: RUF012 # as a user would write it
-
     @classmethod
-    def output_sizes(cls, config: Any, action_space: Any) -> dict[str, int]:
-        return {"actor": make_head(action_space).size, "critic": 1}
+    def roles(cls, config: Any, observation_space: Any, action_space: Any) -> dict[str, NetworkSpec]:
+        return {"actor": NetworkSpec(make_head(action_space)), "critic": NetworkSpec(1)}
 
     def initialize(self, context: Context) -> None:
         super().initialize(context)

@@ -203,7 +203,7 @@ def _take_the_wheel(
 
 
 def _introduce(stage: Stage, as_json: bool) -> None:
-    stored = stage.policy
+    stored = stage.stored
     if stored.note is not None:
         note(stored.note)
     _say(f"{stored.config.environment.id} · {stored.config.algorithm.name} · {stored.run.id}", as_json)
@@ -219,9 +219,9 @@ def _report(stage: Stage, played: list[Episode], files: list[str], driven: Drive
     mean, spread = (float(np.mean(returns)), float(np.std(returns))) if returns else (None, None)
     if as_json:
         report = {
-            "run": stage.policy.run.id,
-            "checkpoint": stage.policy.checkpoint.name,
-            "env_steps": stage.policy.checkpoint.counters["env_steps"],
+            "run": stage.stored.run.id,
+            "checkpoint": stage.stored.checkpoint.name,
+            "env_steps": stage.stored.checkpoint.counters["env_steps"],
             "mode": stage.mode,
             "episodes": [episode.as_json() for episode in played],
             "return_mean": mean,
@@ -276,7 +276,7 @@ def _what_to_show(render: str | None, video: Path | None, *, wants_video: bool) 
 
 
 def _default_video(run: Run, stage: Stage, seed: int) -> Path:
-    return run.videos / f"play-{stage.policy.checkpoint.name}-seed-{seed}.mp4"
+    return run.videos / f"play-{stage.stored.checkpoint.name}-seed-{seed}.mp4"
 
 
 def _read_grid(text: str) -> tuple[int, int]:

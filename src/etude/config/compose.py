@@ -355,9 +355,8 @@ def _network_problems(data: Mapping[str, Any], allow_imports: bool) -> tuple[lis
     if algorithm is None or not isinstance(given, Mapping):
         return [], dict(data)  # the validator says what is wrong
     workflow = algorithms.resolve(algorithm, allow_imports=allow_imports)
-    defaults = list(getattr(workflow, "default_networks", dict)())
-    roles = [*defaults, *(role for role in getattr(workflow, "needs", ()) if role not in defaults)]
-    problems = [f"network.{role}: is required" for role in defaults if role not in given]
+    roles = list(getattr(workflow, "default_networks", dict)())
+    problems = [f"network.{role}: is required" for role in roles if role not in given]
     for role in [role for role in given if role not in roles]:
         near = did_you_mean(role, roles) or (f" (known: {', '.join(roles)})" if roles else "")
         problems.append(f"network.{role}: {algorithm} has no network of this name{near}")

@@ -194,6 +194,7 @@ networks = Registry(
     {
         "mlp": ("etude.components.networks.mlp:MLP", "Fully connected layers"),
         "cnn": ("etude.components.networks.cnn:CNN", "Convolutions over images, then fully connected layers"),
+        "decoder": ("etude.components.networks.decoder:Decoder", "From features back to vectors and pictures"),
         "head": ("etude.components.networks.head:Head", "Its own outputs on another network's features"),
         "gru": ("etude.components.networks.recurrent:GRU", "Memory by gated recurrent units"),
         "lstm": ("etude.components.networks.recurrent:LSTM", "Long short-term memory"),
@@ -203,7 +204,7 @@ networks = Registry(
         ),
     },
     needs=("forward",),
-    supplied=("observation_space", "output_size", "generator", "output_gain"),
+    supplied=("observation_space", "output_size", "input_space", "output_space", "generator", "output_gain"),
 )
 encoders = Registry(
     "encoder",

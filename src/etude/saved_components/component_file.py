@@ -36,6 +36,7 @@ from etude.runs.tensor_file import content_of, read_tensors, write_tensors
 from etude.saved_components.kinds import check_kind, make, read_recipe, recipe_data, word_of
 
 FORMAT = 1
+SUFFIX = ".safetensors"
 LARGEST_FILE = 8 * 2**30
 _ENTRY, _CHECKSUM, _PART = "etude", "sha256", "component"
 

@@ -104,13 +104,15 @@ def _network(
     settings: Any,
     observation_space: gymnasium.Space[Any] | None = None,
     *,
-    output_size: int,
+    output_size: int | None = None,
+    output_space: gymnasium.Space[Any] | None = None,
     seed: int,
     output_gain: float,
     parts: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     seen: Any = observation_space if parts is None else parts[TRUNK]
-    return build_network(settings, seen, output_size, seed=seed, output_gain=output_gain)
+    outputs: Any = output_size if output_space is None else output_space
+    return build_network(settings, seen, outputs, seed=seed, output_gain=output_gain)
 
 
 def _group(*, key: str, beside: list[str], parts: Mapping[str, nn.Module]) -> nn.Module:

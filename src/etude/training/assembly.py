@@ -2,55 +2,39 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import torch
-from torch import nn
 
 from etude.acting.policy import Policy
 from etude.buffers.base import Buffer
-from etude.components.critics import Ensemble
-from etude.components.networks.build import build_network
-from etude.components.networks.conv_encoder import is_image
-from etude.components.networks.groups import group_of, reads_group
-from etude.components.networks.memory import has_memory
+from etude.components.networks.build import build_networks
 from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_captured
 from etude.compute.devices import pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
 from etude.compute.world import ALONE, World
 from etude.config.hooks import hooks_of
 from etude.config.phases import PhaseSpec, default_hooks, parse_phases, phase_problems
-from etude.config.registry import algorithms, buffers, callbacks, networks
+from etude.config.registry import algorithms, buffers, callbacks
 from etude.config.schema import Config
 from etude.config.validate import Part
-from etude.environments.episode_limit import episode_limit
-from etude.environments.families import family_of
 from etude.environments.make import make_environment
 from etude.environments.space_data import check_spaces
-from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import VectorEnvironment
-from etude.errors import ConfigError, UserError, did_you_mean
-from etude.orchestration.best_evaluations import Monitor
+from etude.errors import ConfigError, UserError
 from etude.orchestration.cadences import Cadences
 from etude.orchestration.callbacks import Callback, EarlyStop
 from etude.orchestration.clock import Clock
-from etude.orchestration.evaluator import MAX_ENVS, Evaluator, metric_names
 from etude.orchestration.orchestrator import Orchestrator
 from etude.orchestration.phase_scheduler import PhaseScheduler
+from etude.training.evaluation import EVENTS_PER_RUN, build_evaluator, build_monitor, evaluation_cadence
 from etude.workflows.base import Components, Context, Workflow
 from etude.workflows.collector import Collector
 
 ROWS_PER_RUN = 200
-EVENTS_PER_RUN = 10
-USUAL_EPISODE = 1000
-"""How long episodes are taken to be at most where no time limit is known."""
-
-MANY_WEIGHTS = 10_000_000
-"""More than a network of this field needs to read a picture; convolutions over 84 × 84 pixels take 2 million."""
 
 
 def resolve(config: Config) -> Config:
@@ -81,32 +65,10 @@ def resolve(config: Config) -> Config:
     return replace(
         config,
         experiment=replace(experiment, device=str(device), threads=experiment.threads or 1, compile=compiling),
-        evaluation=replace(evaluation, every_steps=_evaluation_cadence(config, total)),
+        evaluation=replace(evaluation, every_steps=evaluation_cadence(config, total)),
         checkpoint=replace(checkpoint, every_steps=event if checkpoint.every_steps is None else checkpoint.every_steps),
         logging=replace(config.logging, every_steps=config.logging.every_steps or row),
     )
-
-
-def _evaluation_cadence(config: Config, total: int) -> int:
-    """Return the environment steps between evaluations: as asked, or as rarely as a short run can afford.
-
-    All evaluations together act at most half as often as the run has environment steps, even if every episode is cut by its
-    time limit. It follows from the settings alone, never from the clock, so that a run is the same anywhere.
-    """
-    evaluation, environment = config.evaluation, config.environment
-    if evaluation.every_steps is not None:
-        return evaluation.every_steps
-    # A module of the user's own is imported when its environment is made, and not earlier.
-    limit = environment.max_episode_steps if ":" in environment.id else episode_limit(environment)
-    rounds = math.ceil(evaluation.episodes / _evaluation_copies(config)) * (2 if evaluation.mode == "both" else 1)
-    affordable = total // 2 // ((limit or USUAL_EPISODE) * rounds)
-    return max(1, total // min(EVENTS_PER_RUN, max(1, affordable)))
-
-
-def _evaluation_copies(config: Config) -> int:
-    # Emulators that take a process each are not for evaluating many episodes side by side.
-    usual = 1 if family_of(config.environment.id).one_per_process else min(config.evaluation.episodes, MAX_ENVS)
-    return config.evaluation.num_envs or usual
 
 
 def steps_per_iteration(config: Config) -> int:
@@ -135,38 +97,6 @@ def execution_mode(config: Config) -> Mode:
 def acts_captured(config: Config) -> bool:
     """Return whether a resolved config's policies act as CUDA graphs, where they can."""
     return is_captured(execution_mode(config))
-
-
-def remarks(config: Config, asked: Config) -> list[str]:
-    """Return what a user would want to know about settings that do less than they say, of a resolved config and of its own."""
-    environment, notes = config.environment, []
-    if environment.normalize_rewards and environment.normalize_observations == "static":
-        notes += [
-            "environment.normalize_rewards is ignored: observations are scaled by static bounds, rewards left as they are"
-        ]
-    wanted, found = asked.experiment.compile, config.experiment.compile
-    if wanted in _NOT_COMPILED and wanted != found:
-        notes += [f"experiment.compile={wanted} is read as {found}: {_NOT_COMPILED[wanted]}"]
-    return notes + _workflow_class(config).remarks(config)
-
-
-def size_remarks(workflow: Workflow) -> list[str]:
-    """Return which networks take many weights to read pictures that could be smaller."""
-    context = workflow.context
-    shapes = [space.shape for space in leaf_spaces(context.observation_space).values() if is_image(space)]
-    if not shapes:
-        return []
-    pictures = " and ".join(str(shape) for shape in shapes)
-    sizes = {role: sum(weights.numel() for weights in part.parameters()) for role, part in vars(context.components).items()}
-    return [
-        f"network.{role} has {size:,} weights to read pictures of {pictures}; "
-        "the wrapper resize makes them smaller, and learning faster"
-        for role, size in sizes.items()
-        if size > MANY_WEIGHTS
-    ]
-
-
-_NOT_COMPILED = {"on": "there is no compiler for this device here", "capture": "only what runs on CUDA is captured"}
 
 
 def build(config: Config, *, environment: VectorEnvironment | None = None, world: World = ALONE) -> Orchestrator:
@@ -217,9 +147,9 @@ def build(config: Config, *, environment: VectorEnvironment | None = None, world
         streams=streams,
         cadences=_cadences(config),
         world=world,
-        evaluator=_evaluator(config, device, phases),
+        evaluator=build_evaluator(config, device, phases, captured=acts_captured(config)),
         callbacks=_callbacks(config, environment),
-        monitor=_monitor(config),
+        monitor=build_monitor(config),
     )
 
 
@@ -246,31 +176,14 @@ def build_workflow(
     device = torch.device(config.experiment.device)
     workflow_class = _workflow_class(config)
     workflow_class.check_spaces(observation_space, action_space)
-    sizes = workflow_class.output_sizes(config, action_space)
-    inputs, copies = workflow_class.input_spaces(observation_space, action_space), workflow_class.copies(config)
-    parts, own_parts = {}, leaf_spaces(observation_space)
-    for role, options in config.network.items():
-        gain = 0.01 if role == "actor" else 1.0  # a policy begins close to uniform
-
-        def build(*purpose: object, role: str = role, options: Any = options, gain: float = gain) -> nn.Module:
-            seed = derive_seed(config.experiment.seed, "init", role, *purpose)
-            space = inputs.get(role, observation_space)
-            if getattr(networks.resolve(options.type), "is_head", False):
-                trunk = _trunk(role, options.of, parts, workflow_class, config)
-                return build_network(options, trunk, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
-            beside = [name for name in leaf_spaces(space) if name not in own_parts] if role in inputs else []
-            group = group_of(role, space, beside)
-            seen = space if group is None else group
-            network = build_network(options, seen, sizes[role], seed=seed, output_gain=gain, where=f"network.{role}")
-            return network if group is None else reads_group(network, role, beside)
-
-        if has_memory(networks.resolve(options.type)) and not workflow_class.supports_memory:
-            raise UserError(
-                f"network.{role}.type={options.type}: this network has memory, and {config.algorithm.name} looks at one "
-                "observation at a time; choose another network, or an algorithm that takes it, such as ppo"
-            )
-        members = [build(i) for i in range(copies[role])] if role in copies else []
-        parts[role] = (Ensemble.of(members) if members else build()).to(device)
+    parts = build_networks(
+        config.network,
+        workflow_class.roles(config, observation_space, action_space),
+        observation_space,
+        seed=config.experiment.seed,
+        device=device,
+        algorithm=config.algorithm.name,
+    )
     workflow = workflow_class()
     workflow.initialize(
         Context(
@@ -290,28 +203,11 @@ def build_workflow(
     return workflow
 
 
-def _trunk(role: str, of: str, parts: Mapping[str, Any], workflow_class: type[Workflow], config: Config) -> Any:
-    """Return the network that a head stands on."""
-    if not workflow_class.supports_heads:
-        raise UserError(f"network.{role}.type=head: {config.algorithm.name} trains its networks apart; choose another type")
-    if of not in parts:
-        raise UserError(f"network.{role}.of={of}: there is no such network before it (there are: {', '.join(parts) or 'none'})")
-    return parts[of]
-
-
 def build_policy(config: Config, state: dict[str, Any], environment: VectorEnvironment) -> Policy:
     """Build the policy of a run from the policy part of a checkpoint; neither buffers nor optimisers are needed."""
     policy = build_workflow(config, environment.single_observation_space, environment.single_action_space).policy()
     policy.load_state_dict(state)
     return policy
-
-
-def evaluation_modes(config: Config) -> tuple[Any, ...]:
-    """Return the ways of acting to evaluate, the one that counts first."""
-    default = _workflow_class(config).evaluation_mode
-    if config.evaluation.mode == "both":
-        return (default, "sample" if default == "greedy" else "greedy")
-    return (default if config.evaluation.mode == "auto" else config.evaluation.mode,)
 
 
 def _workflow_class(config: Config) -> type[Workflow]:
@@ -339,31 +235,6 @@ def _cadences(config: Config) -> Cadences:
         save_updates=config.checkpoint.every_updates or 0,
         save_minutes=config.checkpoint.every_minutes,
     )
-
-
-def _evaluator(config: Config, device: torch.device, phases: Sequence[PhaseSpec]) -> Evaluator | None:
-    evaluation = config.evaluation
-    is_asked_for = any(hook.name == "evaluate" for phase in phases for hook in phase.hooks)
-    if evaluation.every_steps == 0 and not evaluation.every_updates and not is_asked_for:
-        return None
-    return Evaluator(
-        lambda num_envs: make_environment(config.environment, num_envs=num_envs),
-        episodes=evaluation.episodes,
-        modes=evaluation_modes(config),
-        seed=config.experiment.seed,
-        device=device,
-        num_envs=_evaluation_copies(config),
-        timeout_s=evaluation.timeout_s,
-        captured=acts_captured(config),
-    )
-
-
-def _monitor(config: Config) -> Monitor:
-    options, known = config.checkpoint, metric_names(evaluation_modes(config))
-    if options.monitor not in known:
-        hint = did_you_mean(options.monitor, known)
-        raise ConfigError(f"checkpoint.monitor={options.monitor}: evaluations measure {', '.join(known)}{hint}")
-    return Monitor(options.monitor, options.monitor_mode, options.keep_best)
 
 
 def _callbacks(config: Config, environment: VectorEnvironment) -> list[Callback]:

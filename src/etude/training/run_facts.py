@@ -15,6 +15,7 @@ from etude.runs.places import command
 from etude.runs.run import Run
 from etude.telemetry.console import RunHeader, RunOutcome
 from etude.training import assembly
+from etude.training.evaluation import evaluation_modes
 
 
 def name(config: Config) -> str:
@@ -83,7 +84,7 @@ def summary(config: Config, orchestrator: Orchestrator, status: str) -> dict[str
             "updates": best.updates,
         },
         "last_evaluation": orchestrator.last_evaluation,
-        "evaluation_mode": list(assembly.evaluation_modes(config)),
+        "evaluation_mode": list(evaluation_modes(config)),
     }
 
 

@@ -39,6 +39,7 @@ from etude.telemetry.metric_alerts import MetricAlerts
 from etude.telemetry.run_log import tee_to
 from etude.telemetry.sinks import Sink, SinkGroup
 from etude.training import assembly, initial_weights, run_facts
+from etude.training.remarks import remarks, size_remarks
 from etude.training.run_failures import disk_failures_reported, goes_on
 from etude.training.run_sinks import alert_rules, check_sinks, optional_sinks
 from etude.training.stop_signals import stopping_on_signals
@@ -223,8 +224,8 @@ def start(
         config = replace(config, experiment=replace(config.experiment, init_from=str(source.path.resolve())))
     tell("building environments and networks")
     orchestrator = assembly.build(config)
-    notes = [*(f"read as: {note}" for note in composition.notes), *assembly.remarks(config, composition.config)]
-    notes += assembly.size_remarks(orchestrator.workflow)
+    notes = [*(f"read as: {note}" for note in composition.notes), *remarks(config, composition.config)]
+    notes += size_remarks(orchestrator.workflow)
     notes += [note for buffer in orchestrator.buffers.values() for note in buffer.notes()]
     notes += [note for note in [no_update(orchestrator)] if note is not None]
     facts = run_facts.facts(config)

@@ -134,7 +134,7 @@ def robots_of(stage: Stage) -> Sequence[RobotVector]:
         base = player.environment.base
         if not isinstance(base, RobotVector):
             config = stage.policy.config.environment
-            raise UserError(f"run {stage.policy.run.id} is of {config.id}, which can't be driven; robots can")
+            raise UserError(f"{stage.policy.name} is of {config.id}, which can't be driven; robots can")
         found.append(base)
     return found
 

@@ -15,11 +15,11 @@ from etude.runs.evaluations import append_evaluations
 from etude.runs.run import Run
 from etude.runs.saved_checkpoint import Checkpoint
 from etude.training import assembly, session
-from etude.using.stored_policy import StoredPolicy
+from etude.using.stored_policy import OpenPolicy, StoredPolicy
 
 
 def measure(
-    stored: StoredPolicy,
+    stored: OpenPolicy,
     episodes: int,
     *,
     mode: Literal["auto", "greedy", "sample", "both"] = "auto",
@@ -28,7 +28,7 @@ def measure(
     timeout_s: float | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, EvaluationResult]:
-    """Return what a policy earns in each way of acting, on the same episodes, and note it in logs/evaluations.jsonl.
+    """Return what a policy earns in each way of acting, on the same episodes, and note it in its run's logs/evaluations.jsonl.
 
     Seeds are disjoint from those of training and of the evaluations within it.
     """
@@ -54,7 +54,8 @@ def measure(
         }
     finally:
         environment.close()
-    _record(stored, results, seed, environment.num_envs)
+    if isinstance(stored, StoredPolicy):
+        _record(stored, results, seed, environment.num_envs)
     return results
 
 

@@ -15,12 +15,10 @@ from etude.environments.rendering import Camera, Show, frames_per_second, make_t
 from etude.errors import UserError
 from etude.orchestration.player import Array, Moment, Player
 from etude.robots.driving.driving import Wish
-from etude.runs.places import default_root
 from etude.runs.run import Run
-from etude.runs.run_selection import Selection, select_run
 from etude.telemetry.recorder import Recorder
 from etude.training.assembly import acts_captured
-from etude.using.stored_policy import Mode, StoredPolicy, best_or_last, open_policy
+from etude.using.stored_policy import Mode, OpenPolicy, StoredPolicy, open_policy
 
 PLAY_SEEDS = "play command"
 """The purpose that seeds of played episodes derive from; training and evaluations use others."""
@@ -66,13 +64,19 @@ class Episode:
 
 @dataclass(frozen=True)
 class Stage:
-    """A run's policy in as many environments as are played side by side."""
+    """A policy in as many environments as are played side by side."""
 
-    policy: StoredPolicy
+    policy: OpenPolicy
     mode: Mode
     players: Sequence[Player]
     fps: float
     """How fast the environment runs by its own clock, or as asked."""
+
+    @property
+    def stored(self) -> StoredPolicy:
+        """The policy, of a stage that was set for a run."""
+        assert isinstance(self.policy, StoredPolicy)
+        return self.policy
 
     @property
     def root_seed(self) -> int:
@@ -86,7 +90,7 @@ class Stage:
 
 
 def set_stage(
-    run: Run,
+    source: Run | str | Path,
     checkpoint: str | None = None,
     *,
     mode: Literal["auto", "greedy", "sample"] = "auto",
@@ -95,14 +99,15 @@ def set_stage(
     render_options: Mapping[str, Any] | None = None,
     fps: float | None = None,
     endless: bool = False,
+    root: Path | str | None = None,
     trusted: bool = False,
     device: str | None = None,
 ) -> Stage:
-    """Load a run's policy into environments like those it was trained in, from stored settings and statistics.
+    """Load a policy into environments like those it was trained in, from stored settings and statistics.
 
     `checkpoint` is the best one by default, or the last one if none was ever evaluated. `endless`: without a time limit.
     """
-    stored = open_policy(run, checkpoint or best_or_last(run), trusted=trusted, device=device)
+    stored = open_policy(source, checkpoint, prefer="best", root=root, trusted=trusted, device=device)
     (chosen, *_) = stored.modes(mode)
     shown = stored.config.environment
     if endless:
@@ -187,7 +192,7 @@ def play(
     render_options: Mapping[str, Any] | None = None,
     runs: Path | str | None = None,
 ) -> list[dict[str, Any]]:
-    """Play a run's policy, as `etude play` does, and return each episode's path: a dict of arrays over its steps.
+    """Play the policy of a run or a file, as `etude play` does, and return each episode's path: arrays over its steps.
 
     `video` is a file (.mp4 or .gif) or a folder; `grid` the rows and columns of environments in it.
     """
@@ -196,16 +201,16 @@ def play(
         raise UserError(f"fps={fps:g}: must be above 0")
     if video is None and (record_length is not None or grid != (1, 1) or fps is not None):
         raise UserError("record_length, grid and fps are of a video: give one")
-    found = Selection(run) if isinstance(run, Run) else select_run(run, default_root() if runs is None else Path(runs))
     with ExitStack() as stack:
         ready = set_stage(
-            found.run,
-            checkpoint or found.checkpoint,
+            run,
+            checkpoint,
             mode=mode,
             show="nothing" if video is None else "pictures",
             copies=grid[0] * grid[1],
             render_options=render_options,
             fps=fps,
+            root=runs,
         )
         stack.callback(ready.close)
         recorder = None

@@ -90,7 +90,7 @@ def draw(
         environment = make_environment(stored.config.environment, num_envs=max(1, trajectories))
         try:
             _check(stored.config, environment, observations)
-            workflow = _workflow(stored, environment)
+            workflow: Any = stored.workflow(environment)
             (mode, *_) = stored.modes("auto")
             device = torch.device(stored.config.experiment.device)
             generator = torch.Generator(device=device).manual_seed(seed)
@@ -112,24 +112,12 @@ def _check(config: Config, environment: Any, observations: Sequence[Sequence[flo
     seen, acted, name = environment.single_observation_space, environment.single_action_space, config.environment.id
     if not isinstance(acted, gymnasium.spaces.Box) or acted.shape != (2,):
         raise UserError(f"q_contours draws continuous actions of two dimensions, and {name} has {acted}")
-    if "critic" not in algorithms.resolve(config.algorithm.name).input_spaces(seen, acted):
+    critic = algorithms.resolve(config.algorithm.name).roles(config, seen, acted).get("critic")
+    if critic is None or critic.inputs is None:
         raise UserError(f"q_contours: {config.algorithm.name} has no Q-function of actions; sac, sql, td3 and tqc have")
     for values in observations:
         if seen.shape != (len(values),):
             raise UserError(f"q_contours: observations: {list(values)} is not an observation of {name}, which has {seen}")
-
-
-def _workflow(stored: StoredPolicy, environment: Any) -> Any:
-    """The algorithm with all its networks as they were saved."""
-    from etude.training import assembly
-
-    if stored.checkpoint.kind != "full":
-        raise UserError(f"q_contours: checkpoint {stored.checkpoint.name} holds the policy alone; take 'last'")
-    spaces = environment.single_observation_space, environment.single_action_space
-    workflow: Any = assembly.build_workflow(stored.config, *spaces)
-    shared: Any = stored.checkpoint.load(["shared"])["shared"]
-    workflow.load_state_dict(shared["workflow"])
-    return workflow
 
 
 @torch.no_grad()

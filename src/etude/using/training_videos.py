@@ -96,7 +96,9 @@ class RecordVideos(Callback):
         from etude.orchestration.player import Player
         from etude.runs.run import Run
         from etude.telemetry.recorder import Recorder
-        from etude.training import assembly, stored_config
+        from etude.training import stored_config
+        from etude.training.assembly import acts_captured
+        from etude.training.evaluation import evaluation_modes
         from etude.using.play import play_episodes
 
         options, run = self._options, Run(run_dir)
@@ -108,9 +110,9 @@ class RecordVideos(Callback):
             environment = make_to_show(config.environment, "pictures", options=options.render_options, fps=options.fps)
             stack.callback(environment.close)
             camera = Camera(environment, config.environment.id)
-            (mode, *_) = assembly.evaluation_modes(config)
+            (mode, *_) = evaluation_modes(config)
             assert progress.policy is not None
-            how: Any = {"mode": mode, "device": config.experiment.device, "captured": assembly.acts_captured(config)}
+            how: Any = {"mode": mode, "device": config.experiment.device, "captured": acts_captured(config)}
             player = Player(progress.policy(), environment, camera=camera, **how)
             file = run.videos / f"steps-{counters['env_steps']:010d}.mp4"
             recorder = stack.enter_context(

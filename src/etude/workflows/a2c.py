@@ -22,6 +22,7 @@ from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, length_problems
 from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.networks.modes import evaluating, mode_dependent
+from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.config.constraints import Component, NonNegativeSchedule, PositiveFloat, PositiveInt, PositiveSchedule, UnitInterval
 from etude.config.schedules import Schedule
@@ -80,7 +81,6 @@ class A2C(Workflow):
     Config = A2CConfig
     actor: nn.Module
     critic: nn.Module
-    needs: ClassVar = {"actor": ("forward",), "critic": ("forward",)}
     supports_ranks: ClassVar[bool] = True
     of_rank: ClassVar[tuple[str, ...]] = ("reward_normalizer",)
 
@@ -96,9 +96,11 @@ class A2C(Workflow):
         return config.training.total_steps // (config.algorithm.rollout_steps * config.environment.num_envs)
 
     @classmethod
-    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+    def roles(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, NetworkSpec]:
         """The actor describes a distribution; the critic is one number."""
-        return {"actor": make_head(action_space).size, "critic": 1}
+        return {"actor": NetworkSpec(make_head(action_space), output_gain=POLICY_GAIN), "critic": NetworkSpec(1)}
 
     @classmethod
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:

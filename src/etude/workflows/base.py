@@ -21,6 +21,7 @@ from etude.acting.policy import Acts, Policy
 from etude.acting.policy import Mode as Mode
 from etude.acting.policy import State as State
 from etude.components.networks.modes import evaluating, mode_dependent
+from etude.components.networks.spec import NetworkSpec as NetworkSpec
 from etude.components.recipes import Recipe, remember
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.accelerate import is_captured
@@ -149,8 +150,6 @@ class Workflow(Acts):
 
     Config: ClassVar[type] = AlgorithmConfig
     """The dataclass that declares this algorithm's hyper-parameters, `name` among them."""
-    needs: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Roles and the methods each must have, checked once at the start: {"actor": ["forward"]}."""
     evaluation_mode: ClassVar[Mode] = "greedy"
     """How this algorithm's policies are measured unless the user says otherwise."""
     default_num_envs: ClassVar[int | None] = None
@@ -158,10 +157,6 @@ class Workflow(Acts):
 
     learns_from: ClassVar[type] = object
     """The buffers that its updates can read, as their common class; the default takes any."""
-    supports_heads: ClassVar[bool] = False
-    """Whether one of its networks may be a head on another's features."""
-    supports_memory: ClassVar[bool] = False
-    """Whether its networks may have memory: it carries their state while acting and learns from sequences."""
     supports_ranks: ClassVar[bool] = False
     """Whether several processes may train it together: all that it learns by goes through the executor or the world."""
     of_rank: ClassVar[tuple[str, ...]] = ()
@@ -186,7 +181,7 @@ class Workflow(Acts):
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
-        """Return the network of each role, as {role: config}."""
+        """Return the settings of the network of each role, unless the user says otherwise."""
         return {}
 
     @classmethod
@@ -211,20 +206,10 @@ class Workflow(Acts):
         return []
 
     @classmethod
-    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
-        """Return how many outputs the network of each role has; sizes come from spaces, not from the user."""
-        return {}
-
-    @classmethod
-    def input_spaces(
-        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
-    ) -> dict[str, gymnasium.Space[Any]]:
-        """Return what the network of a role reads, where that is not the observation alone."""
-        return {}
-
-    @classmethod
-    def copies(cls, config: Config) -> dict[str, int]:
-        """Return how many networks a role has, where it is an ensemble."""
+    def roles(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, NetworkSpec]:
+        """Return what the network of each role reads and puts out, and how it begins; all else is for the user to choose."""
         return {}
 
     @classmethod  # every space will do unless an algorithm says otherwise
@@ -234,16 +219,11 @@ class Workflow(Acts):
     # ---- what an algorithm is -----------------------------------------------------------------------------------------
 
     def initialize(self, context: Context) -> None:
-        """Bind the components by name and check that they can do what this workflow needs."""
+        """Bind the components by name: `self.actor`."""
         self.context = context
         if context.world.size > 1 and not self.supports_ranks:
             raise UserError(f"algorithm.name={context.config.algorithm.name}: can't be trained by several processes; use one")
-        for role, methods in self.needs.items():
-            component = getattr(context.components, role)
-            for method in methods:
-                if not callable(getattr(component, method, None)):
-                    kind = type(component).__name__
-                    raise UserError(f"{type(self).__name__} needs '{method}' of component '{role}', and a {kind} has none")
+        for role, component in vars(context.components).items():
             setattr(self, role, component)
         self.now = Moment(0, context.config.training.total_steps)
 

@@ -11,9 +11,9 @@ Several rewards before bootstrapping, γⁿ and ends on the way are the replay b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import gymnasium
 import numpy as np
@@ -25,6 +25,7 @@ from etude.acting.policy import ArrayTwin, Policy, Way
 from etude.components.action_values import ActionValues, DuelingHead, allowed, of_action
 from etude.components.critics import Follow, target_of
 from etude.components.distributions import CategoricalHead, check_mask
+from etude.components.networks.spec import NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.value_distributions import CategoricalValue, MeanValue, QuantileValue, ValueDistribution
 from etude.compute.counter import Counter
@@ -97,7 +98,6 @@ class DQN(OffPolicy):
     """Deep Q-networks."""
 
     Config = DQNConfig
-    needs: ClassVar[Mapping[str, Sequence[str]]] = {"q": ["forward"]}
     default_num_envs = 1
     columns = ("observation", "action", "reward", "discount", "next_observation")
     q: ActionValues
@@ -117,12 +117,14 @@ class DQN(OffPolicy):
         check_mask(observation_space, CategoricalHead(action_space))
 
     @classmethod
-    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+    def roles(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, NetworkSpec]:
         """One output for each action, as many as its distribution has numbers; or the features of two streams."""
         assert isinstance(action_space, spaces.Discrete)
         settings = config.algorithm
         outputs = int(action_space.n) * _distribution(settings).size
-        return {"q": 2 * settings.dueling_units if settings.dueling else outputs}
+        return {"q": NetworkSpec(2 * settings.dueling_units if settings.dueling else outputs)}
 
     def initialize(self, context: Context) -> None:
         """Build what surrounds the network: head, target, optimiser, policy."""

@@ -17,6 +17,7 @@ from etude.buffers.replay import ReplayBuffer, ReplayConfig
 from etude.components.critics import space_with_action, with_action
 from etude.components.distributions import BoundedHead
 from etude.components.networks.modes import evaluating, mode_dependent
+from etude.components.networks.spec import NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
 from etude.config.constraints import (
     Bounds,
@@ -177,19 +178,6 @@ class WithCritics(OffPolicy):
     critic: nn.Module
     normalizer: ObservationNormalizer
 
-    @classmethod
-    def input_spaces(
-        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
-    ) -> dict[str, gymnasium.Space[Any]]:
-        """Critics read the action too, on a scale where its bounds are ±1."""
-        unit = gymnasium.spaces.Box(-1.0, 1.0, (math.prod(action_space.shape or ()),))
-        return {"critic": space_with_action(observation_space, unit)}
-
-    @classmethod
-    def copies(cls, config: Config) -> dict[str, int]:
-        """Several critics."""
-        return {"critic": config.algorithm.critics}
-
     @abstractmethod
     def likeliest(self, observation: Observation) -> Tensor:
         """Return what the policy would do without noise in normalised observations (N, ...), on the critics' scale (N, D)."""
@@ -210,3 +198,9 @@ def random_actions(head: BoundedHead, state: State, is_first: Tensor, generator:
     """Return actions (N, ...) drawn uniformly between their bounds, for a warm-up."""
     sample = torch.empty(len(is_first), head.actions, device=is_first.device).uniform_(-1, 1, generator=generator)
     return ActResult(head.to_environment(sample), state, {"sample": sample})
+
+
+def critics(config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> NetworkSpec:
+    """Return what critics are: they read the action too, on a scale where its bounds are ±1, and each says one number."""
+    unit = gymnasium.spaces.Box(-1.0, 1.0, (math.prod(action_space.shape or ()),))
+    return NetworkSpec(1, space_with_action(observation_space, unit), copies=config.algorithm.critics)

@@ -25,6 +25,7 @@ from etude.components.networks.encoder import ACTION_MASK
 from etude.components.networks.head import Head, outputs_of_both
 from etude.components.networks.memory import has_memory
 from etude.components.networks.modes import evaluating, mode_dependent
+from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.components.symmetry import find_mirror, mirror_error, with_images
 from etude.compute.accelerate import is_captured
@@ -148,9 +149,6 @@ class PPO(Workflow):
     Config = PPOConfig
     actor: nn.Module
     critic: nn.Module
-    needs: ClassVar = {"actor": ("forward",), "critic": ("forward",)}
-    supports_heads: ClassVar[bool] = True
-    supports_memory: ClassVar[bool] = True
     supports_ranks: ClassVar[bool] = True
     of_rank: ClassVar[tuple[str, ...]] = ("reward_normalizer", "_memory")
 
@@ -186,9 +184,12 @@ class PPO(Workflow):
         return [f"experiment.compile=on is ignored: {why}; updates are {instead}"]
 
     @classmethod
-    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+    def roles(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, NetworkSpec]:
         """The actor describes a distribution; the critic is one number."""
-        return {"actor": make_head(action_space).size, "critic": 1}
+        actor = NetworkSpec(make_head(action_space), output_gain=POLICY_GAIN, may_remember=True, may_be_head=True)
+        return {"actor": actor, "critic": NetworkSpec(1, may_remember=True, may_be_head=True)}
 
     @classmethod
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import gymnasium
 import torch
@@ -23,6 +23,7 @@ from etude.acting.policy import ActorPolicy, Policy
 from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, length_problems
 from etude.components.distributions import check_mask, make_head
+from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.returns import episode_returns, in_whole_episodes, reward_to_go
 from etude.components.rollout_preparation import Normalizers, episode_ends
 from etude.components.whole_episodes import WaitingSteps
@@ -79,7 +80,6 @@ class Reinforce(Workflow):
     learns_from = RolloutBuffer
     Config = ReinforceConfig
     actor: nn.Module
-    needs: ClassVar = {"actor": ("forward",)}
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -87,9 +87,11 @@ class Reinforce(Workflow):
         return {"actor": {"type": "mlp", "hidden_dims": [64, 64], "activation": "tanh"}}
 
     @classmethod
-    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+    def roles(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, NetworkSpec]:
         """The actor describes a distribution."""
-        return {"actor": make_head(action_space).size}
+        return {"actor": NetworkSpec(make_head(action_space), output_gain=POLICY_GAIN)}
 
     @classmethod
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:

@@ -11,9 +11,8 @@ With discrete actions every expectation over actions is a sum, and nothing is sa
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import gymnasium
 import torch
@@ -25,6 +24,7 @@ from etude.components.critics import Follow, target_of, with_action
 from etude.components.distributions import Categorical, CategoricalHead, Distribution, SquashedGaussianHead, check_mask
 from etude.components.networks.encoder import ACTION_MASK
 from etude.components.networks.modes import evaluating, mode_dependent
+from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
 from etude.config.constraints import PositiveFloat, PositiveInt, PositiveSchedule
 from etude.config.schema import Config
@@ -34,7 +34,7 @@ from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, random_actions
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, critics, judged, random_actions
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,6 @@ class SAC(WithCritics):
     """Soft actor-critic."""
 
     Config = SACConfig
-    needs: ClassVar[Mapping[str, Sequence[str]]] = {"actor": ["forward"], "critic": ["forward"]}
     actor: nn.Module
     settings: SACConfig
 
@@ -84,19 +83,15 @@ class SAC(WithCritics):
         check_mask(observation_space, _head(action_space))
 
     @classmethod
-    def input_spaces(
-        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
-    ) -> dict[str, gymnasium.Space[Any]]:
-        """Critics of continuous actions read the action; those of discrete ones have an output for each."""
-        if isinstance(action_space, spaces.Discrete):
-            return {}
-        return super().input_spaces(observation_space, action_space)
-
-    @classmethod
-    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
-        """The actor describes a distribution; a critic is one number, or one for each discrete action."""
-        values = int(action_space.n) if isinstance(action_space, spaces.Discrete) else 1
-        return {"actor": _head(action_space).size, "critic": values}
+    def roles(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, NetworkSpec]:
+        """The actor describes a distribution. Critics read continuous actions, and have an output for each discrete one."""
+        head = _head(action_space)
+        critic = critics(config, observation_space, action_space)
+        if isinstance(head, CategoricalHead):
+            critic = replace(critic, outputs=head.size, inputs=None)
+        return {"actor": NetworkSpec(head, output_gain=POLICY_GAIN), "critic": critic}
 
     def initialize(self, context: Context) -> None:
         """Bind actor and critics, and build what surrounds them."""

@@ -12,7 +12,7 @@ counts as much as reward; scaling rewards up makes it count less.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -25,6 +25,7 @@ from etude.acting.policy import PartsPolicy, Policy
 from etude.components.critics import Follow, space_with, target_of, with_action, with_part
 from etude.components.distributions import DeterministicHead, check_mask
 from etude.components.networks.modes import evaluating, mode_dependent
+from etude.components.networks.spec import NetworkSpec, vector
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.stein import squash_correction, stein_direction
 from etude.config.constraints import Bounds, PositiveFloat, PositiveInt
@@ -35,7 +36,7 @@ from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, random_actions
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, critics, judged, random_actions
 
 NOISE = "noise"
 
@@ -78,7 +79,6 @@ class SQL(WithCritics):
     """Soft Q-learning."""
 
     Config = SQLConfig
-    needs: ClassVar[Mapping[str, Sequence[str]]] = {"sampler": ["forward"], "critic": ["forward"]}
     evaluation_mode: ClassVar[Mode] = "sample"
     sampler: nn.Module
     critic: nn.Module
@@ -98,18 +98,13 @@ class SQL(WithCritics):
         check_mask(observation_space, _head(action_space))
 
     @classmethod
-    def input_spaces(
-        cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
-    ) -> dict[str, gymnasium.Space[Any]]:
-        """Critics read the action too, the sampler as many random numbers."""
-        noise = spaces.Box(-math.inf, math.inf, (math.prod(action_space.shape or ()),))
-        critic = super().input_spaces(observation_space, action_space)
-        return {**critic, "sampler": space_with(observation_space, NOISE, noise)}
-
-    @classmethod
-    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
-        """An action, and its value."""
-        return {"sampler": _head(action_space).size, "critic": 1}
+    def roles(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, NetworkSpec]:
+        """An action of as many random numbers, which the sampler reads too, and its value."""
+        head = _head(action_space)
+        sampler = NetworkSpec(head, space_with(observation_space, NOISE, vector(head.size)))
+        return {"sampler": sampler, "critic": critics(config, observation_space, action_space)}
 
     def initialize(self, context: Context) -> None:
         """Bind sampler and critics, and build what surrounds them."""

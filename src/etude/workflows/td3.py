@@ -11,9 +11,8 @@ DDPG is one critic, an actor that moves every time, and targets without noise:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import torch
@@ -24,6 +23,7 @@ from etude.acting.policy import ActorPolicy, Policy
 from etude.components.critics import Follow, target_of, with_action
 from etude.components.distributions import DeterministicHead, check_mask
 from etude.components.networks.modes import evaluating, mode_dependent
+from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
 from etude.config.constraints import NonNegativeFloat, NonNegativeSchedule, PositiveFloat, PositiveInt, PositiveSchedule
 from etude.config.schedules import Schedule
@@ -34,7 +34,7 @@ from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, Mode, State
-from etude.workflows.off_policy import OffPolicyConfig, WithCritics, judged, random_actions
+from etude.workflows.off_policy import OffPolicyConfig, WithCritics, critics, judged, random_actions
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,6 @@ class TD3(WithCritics):
     """Twin delayed deep deterministic policy gradients."""
 
     Config = TD3Config
-    needs: ClassVar[Mapping[str, Sequence[str]]] = {"actor": ["forward"], "critic": ["forward"]}
     actor: nn.Module
     settings: TD3Config
 
@@ -81,9 +80,12 @@ class TD3(WithCritics):
         check_mask(observation_space, _head(action_space))
 
     @classmethod
-    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+    def roles(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, NetworkSpec]:
         """An action, and its value."""
-        return {"actor": _head(action_space).size, "critic": 1}
+        actor = NetworkSpec(_head(action_space), output_gain=POLICY_GAIN)
+        return {"actor": actor, "critic": critics(config, observation_space, action_space)}
 
     def initialize(self, context: Context) -> None:
         """Bind actor and critics, and build what surrounds them."""

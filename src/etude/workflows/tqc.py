@@ -14,7 +14,7 @@ temperature and targets are SAC's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import gymnasium
@@ -23,6 +23,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from etude.components.critics import with_action
+from etude.components.networks.spec import NetworkSpec
 from etude.components.quantiles import quantile_huber_losses, quantile_levels
 from etude.config.constraints import NonNegativeInt, PositiveInt
 from etude.config.schema import Config
@@ -69,9 +70,12 @@ class TQC(SAC):
         super().check_spaces(observation_space, action_space)
 
     @classmethod
-    def output_sizes(cls, config: Config, action_space: gymnasium.Space[Any]) -> dict[str, int]:
+    def roles(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> dict[str, NetworkSpec]:
         """A critic says several quantiles."""
-        return {**super().output_sizes(config, action_space), "critic": config.algorithm.quantiles}
+        roles = super().roles(config, observation_space, action_space)
+        return {**roles, "critic": replace(roles["critic"], outputs=config.algorithm.quantiles)}
 
     def initialize(self, context: Context) -> None:
         """As SAC, with the levels of the quantiles."""

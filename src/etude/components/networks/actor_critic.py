@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from etude.components.distributions import ActionHead, Distribution, check_mask, make_head
 from etude.components.networks.build import build_network
 from etude.components.networks.memory import has_memory
+from etude.components.networks.spec import POLICY_GAIN
 from etude.components.recipes import Recipe, remember
 from etude.compute.random_streams import derive_seed
 from etude.config.constraints import Component
@@ -83,7 +84,7 @@ def build_actor_critic(
             )
         return made
 
-    made = ActorCritic(build("actor", head.size, 0.01), head, build("critic", 1, 1.0) if critic else None)
+    made = ActorCritic(build("actor", head.size, POLICY_GAIN), head, build("critic", 1, 1.0) if critic else None)
     spaces = {"observation_space": observation_space, "action_space": action_space}
     values = {"critic": critic, "seed": seed, "init_noise_std": init_noise_std, "fixed_std": fixed_std}
     return remember(made, Recipe("actor_critic", settings, spaces, values=values))

@@ -58,8 +58,8 @@ class ConvEncoder(nn.Module):
         shape = tuple(space.shape or ())
         self._rank = len(shape)
         self._frames = shape[0] if self._rank == 4 else 1
-        self._channels_last = self._rank == 2 or _channels_last(shape[-3:], config.layout)
-        height, width, channels = _sizes(shape, self._channels_last)
+        self._channels_last = self._rank == 2 or is_channels_last(shape[-3:], config.layout)
+        height, width, channels = image_sizes(shape, self._channels_last)
         layers: list[nn.Module] = []
         inputs = self._frames * channels
         for outputs, kernel, stride in zip(config.channels, config.kernels, config.strides, strict=True):
@@ -107,18 +107,19 @@ def suits_convolution(space: gymnasium.Space[Any]) -> bool:
     if shape[-3] == shape[-1]:
         return False
     config = ConvEncoderConfig()
-    height, width, _ = _sizes(shape, _channels_last(shape[-3:], "auto"))
+    height, width, _ = image_sizes(shape, is_channels_last(shape[-3:], "auto"))
     return min(_after(size, config.kernels, config.strides) for size in (height, width)) >= 1
 
 
-def _channels_last(shape: Sequence[int], layout: Layout) -> bool:
+def is_channels_last(shape: Sequence[int], layout: Layout) -> bool:
+    """Whether an image of three sizes has its channels in the last; UserError where nobody can tell."""
     if layout == "auto" and shape[0] == shape[2]:
         raise UserError(f"is an image of shape {tuple(shape)} chw or hwc? set layout")
     return layout == "hwc" or (layout == "auto" and shape[2] < shape[0])
 
 
-def _sizes(shape: Sequence[int], channels_last: bool) -> tuple[int, int, int]:
-    """Height, width and channels of an image."""
+def image_sizes(shape: Sequence[int], channels_last: bool) -> tuple[int, int, int]:
+    """Return height, width and channels of an image."""
     if len(shape) == 2:
         return shape[0], shape[1], 1
     first, second, third = shape[-3:]

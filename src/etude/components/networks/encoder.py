@@ -15,7 +15,7 @@ from etude.components.recipes import Recipe, remember
 from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import ACTION_MASK, Observation
 
-__all__ = ["ACTION_MASK", "FlatEncoder"]
+__all__ = ["ACTION_MASK", "FlatEncoder", "width"]
 
 
 class FlatEncoder(nn.Module):
@@ -24,7 +24,7 @@ class FlatEncoder(nn.Module):
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         super().__init__()
         self._parts = {name: part for name, part in leaf_spaces(space).items() if name != ACTION_MASK}
-        self.size = sum(_width(part) for part in self._parts.values())
+        self.size = sum(width(part) for part in self._parts.values())
         remember(self, Recipe("flat_encoder", spaces={"space": space}))
 
     def forward(self, observation: Observation) -> Tensor:
@@ -34,7 +34,8 @@ class FlatEncoder(nn.Module):
         return torch.cat([_features(part, observation[name]) for name, part in self._parts.items()], dim=-1)
 
 
-def _width(space: gymnasium.Space[Any]) -> int:
+def width(space: gymnasium.Space[Any]) -> int:
+    """Return how many numbers describe a value of a space: one for each choice where it is discrete."""
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     if isinstance(space, spaces.MultiDiscrete):

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from etude.components.networks.keyed_encoder import SINGLE
-from etude.components.networks.memory import has_memory, is_capturable
+from etude.components.networks.memory import MemoryNetwork, has_memory, is_capturable
 from etude.components.recipes import recipe_with_parts, remember
 from etude.environments.vector import Observation
 
@@ -44,26 +44,26 @@ class GroupReader(nn.Module):
 
     def forward(self, observation: Observation, *rest: Any) -> Any:
         """Pass that part on."""
-        return self.network(self._seen(observation), *rest)
+        return self.network(self.part(observation), *rest)
 
-    def _seen(self, observation: Observation) -> Any:
+    def part(self, observation: Observation) -> Any:
+        """Return what of an observation the network sees."""
         assert isinstance(observation, dict)
-        group = observation[self.key]
+        group: Any = observation[self.key]
         return {SINGLE: group, **{name: observation[name] for name in self.beside}} if self.beside else group
 
 
-class RememberingGroupReader(GroupReader):
+class RememberingGroupReader(GroupReader, MemoryNetwork):  # type: ignore[override] # the same arguments
     """One that carries a state from step to step."""
 
-    @property
-    def capturable(self) -> bool:
-        """Where the network's own memory is."""
-        return is_capturable(self.network)
+    def __init__(self, network: nn.Module, key: str, beside: Sequence[str] = ()) -> None:
+        super().__init__(network, key, beside)
+        self.capturable = is_capturable(network)
 
     def initial_state(self, n: int) -> Any:
         """Return the network's own."""
         return self.network.initial_state(n)  # type: ignore[operator] # a network with memory has it
 
-    def unroll(self, observation: Observation, state: Any, is_first: Tensor) -> Any:
-        """Take T steps with that part."""
-        return self.network.unroll(self._seen(observation), state, is_first)  # type: ignore[operator] # likewise
+    def unroll(self, observation: Observation, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
+        """Take the network's own T steps."""
+        return self.network.unroll(self.part(observation), state, is_first)  # type: ignore[operator] # as above

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Generator, Tensor, nn
 
+from etude.components.networks.feed_forward import FeedForward
 from etude.components.networks.layers import Activation, output_layers
 from etude.config.constraints import PositiveInt
 from etude.environments.vector import Observation
@@ -31,20 +31,19 @@ class Head(nn.Module):
     """A few layers on another network's features. What it stands on is no part of it: those weights are the other's."""
 
     Config = HeadConfig
-    is_head = True
 
     def __init__(
         self, config: HeadConfig, trunk: nn.Module, output_size: int, *, generator: Generator, output_gain: float = 1.0
     ) -> None:
         super().__init__()
-        if not hasattr(trunk, "features"):
+        if not isinstance(trunk, FeedForward):
             raise UserError(f"a head stands on a cnn or an mlp, and the {config.of} is a {type(trunk).__name__.lower()}")
-        self._trunk: tuple[Any, ...] = (trunk,)  # in a tuple, so that its weights are not counted as this network's too
-        sizes = [trunk.feature_size, *config.hidden_dims]  # type: ignore[list-item] # an int, which nn.Module's types don't tell
-        self.layers = output_layers(sizes, config.activation, output_size, output_gain, generator)  # type: ignore[arg-type] # as above
+        self._trunk = (trunk,)  # in a tuple, so that its weights are not counted as this network's too
+        sizes = [trunk.feature_size, *config.hidden_dims]
+        self.layers = output_layers(sizes, config.activation, output_size, output_gain, generator)
 
     @property
-    def trunk(self) -> Any:
+    def trunk(self) -> FeedForward:
         """The network it stands on."""
         return self._trunk[0]
 
@@ -55,5 +54,6 @@ class Head(nn.Module):
 
 def outputs_of_both(network: nn.Module, head: Head, observation: Observation) -> tuple[Tensor, Tensor]:
     """Return the outputs of a network and of the head on it, with what they share computed once."""
-    features = network.features(observation)  # type: ignore[operator] # a head stands on networks that have it
-    return network.layers[-1](features), head.layers(features)  # type: ignore[index] # as above
+    assert isinstance(network, FeedForward)
+    features = network.features(observation)
+    return network.layers[-1](features), head.layers(features)

@@ -19,7 +19,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "identity": nn.Identity,
 }
-Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
 HIDDEN_GAIN = 2**0.5
 """Orthogonal with gain √2 in hidden layers, and a small last one: "What Matters in On-Policy RL", 3.2."""
 
@@ -34,6 +34,12 @@ def convolution(inputs: int, outputs: int, kernel: int, stride: int, generator: 
     """Return a convolution of a hidden layer, orthogonal with zero biases."""
     layer = nn.Conv2d(inputs, outputs, kernel, stride, device="meta").to_empty(device="cpu")
     return _orthogonal(layer, HIDDEN_GAIN, generator)
+
+
+def transposed_convolution(inputs: int, outputs: int, gain: float, generator: Generator) -> nn.ConvTranspose2d:
+    """Return a transposed convolution that doubles width and height, orthogonal with zero biases."""
+    layer = nn.ConvTranspose2d(inputs, outputs, 4, stride=2, padding=1, device="meta").to_empty(device="cpu")
+    return _orthogonal(layer, gain, generator)
 
 
 def hidden_layers(sizes: Sequence[int], activation: str, generator: Generator) -> list[nn.Module]:

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from etude.compute.trees import at
+from etude.compute.trees import Tree, at
 from etude.environments.vector import Observation
 
-Memory = Tensor | dict[str, Tensor]
-"""What a network remembers of N episodes: tensors (N, ...)."""
+Memory = Tree
+"""What a network remembers of N episodes: a tensor, or a dict, list or tuple of tensors (N, ...)."""
 
 
 class MemoryNetwork(nn.Module, ABC):
@@ -44,12 +44,17 @@ class MemoryNetwork(nn.Module, ABC):
 
 def has_memory(network: Any) -> bool:
     """Whether a network, or its class, carries a state from step to step."""
-    return callable(getattr(network, "initial_state", None))
+    return isinstance(network, MemoryNetwork) or is_kind(network, MemoryNetwork)
+
+
+def is_kind(made_by: Any, kind: type[nn.Module]) -> bool:
+    """Whether what a config's type means, a class or a function of the user's own, makes networks of a kind."""
+    return isinstance(made_by, type) and issubclass(made_by, kind)
 
 
 def is_capturable(network: nn.Module) -> bool:
     """Whether a network may be part of a CUDA graph: one without memory, or one whose memory says so."""
-    return not has_memory(network) or bool(getattr(network, "capturable", False))
+    return not isinstance(network, MemoryNetwork) or network.capturable
 
 
 def forget(state: Tensor, is_first: Tensor) -> Tensor:

@@ -181,7 +181,6 @@ class LSTM(_Recurrent):
                 values[size : 2 * size] = 1.0  # the forget gate begins open (Jozefowicz et al. 2015)
 
     def _to_cells(self, state: Memory) -> Any:
-        assert isinstance(state, dict)
         return state["hidden"], state["cell"]
 
     def _from_cells(self, state: Any) -> Memory:

@@ -90,7 +90,6 @@ class Transformer(MemoryNetwork):
 
     def unroll(self, observation: Observation, state: Memory, is_first: Tensor) -> tuple[Tensor, Memory]:
         """Take T steps at once."""
-        assert isinstance(state, dict)
         x = self.embedding(self.encoder(observation)).transpose(0, 1)  # (N, T, width)
         visible, valid = visibility(state["valid"], is_first.T)
         kept = []

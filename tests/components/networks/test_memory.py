@@ -10,6 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from etude.components.networks.groups import reads_group
 from etude.components.networks.memory import Memory, MemoryNetwork, has_memory
 from etude.components.networks.mlp import MLP
 from etude.components.networks.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
@@ -171,10 +172,10 @@ def test_each_environment_remembers_for_itself_and_a_state_can_be_taken_apart(ki
     with torch.no_grad():
         together, state = net.unroll(seen, net.initial_state(N), first)
         some = [4, 1]
-        part = map_tree(lambda value: value[some], net.initial_state(N))
+        part = at(net.initial_state(N), some)
         outputs, after = net.unroll(seen[:, some], part, first[:, some])
     assert_close(outputs, together[:, some])
-    assert_close(after, map_tree(lambda value: value[some], state))
+    assert_close(after, at(state, some))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind][0]])
@@ -243,3 +244,13 @@ def test_what_is_captured_asks_nothing_of_the_device_and_is_the_same_sequence(ki
         gradients = {name: weights.grad.clone() for name, weights in net.named_parameters() if weights.grad is not None}
         said.append({"outputs": outputs, "step": step, "after": after, "gradients": gradients})
     assert_close(*said)
+
+
+def test_a_network_that_sees_a_group_of_the_observation_takes_sequences_too() -> None:
+    inner, seen, first = network("gru"), {"actor": observations(BOX), "critic": observations(BOX, seed=4)}, resets(0.1)
+    reader: Any = reads_group(inner, "critic")
+    assert has_memory(reader)
+    with torch.no_grad():
+        outputs, _ = reader.unroll(seen, reader.initial_state(N), first)
+        wanted, _ = inner.unroll(seen["critic"], inner.initial_state(N), first)
+    assert torch.equal(outputs, wanted)

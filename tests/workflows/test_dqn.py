@@ -30,13 +30,13 @@ def test_epsilon_follows_the_environment_steps_however_they_are_collected(chunk:
     words = ("algorithm.epsilon={start: 0.9, end: 0.2, start_at: 100, end_at: 300}", f"algorithm.train_every={chunk}")
     orchestrator = build(*words)
     workflow, seen = dqn_of(orchestrator), []
-    original = workflow._epsilon
+    original = workflow.advance
 
-    def watched(count: int) -> float:
-        seen.append(original(count))
-        return seen[-1]
+    def watched(rows: int) -> None:
+        original(rows)
+        seen.append(workflow._share.value)
 
-    workflow._epsilon = watched  # type: ignore[method-assign] # of this run alone
+    workflow.advance = watched  # type: ignore[method-assign] # of this run alone
     while orchestrator._run_cycle():
         pass
     steps = range(0, 400, 2)

@@ -8,14 +8,12 @@ Everybody who acts does so here: the collector, evaluations, players, trials.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 from torch import Generator, Tensor
 
-from etude.acting.policy import ActResult, Mode, State, Way
+from etude.acting.policy import ActResult, ArrayTwin, Mode, State, Way
 from etude.compute.captured import Captured
 from etude.environments.vector import Observation
 
@@ -58,18 +56,9 @@ class Actor:
             self._graphs[key] = Captured(partial(self._act, self.way), generators=[self.generator])
         return self._graphs[key](observation, state, is_first)
 
-    def array_twin(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """Return what to call with arrays for as long as the way to act stays as it is; None where there is no such twin."""
-        twin = self.who.array_twin() if self.mode == "explore" else None
-        if twin is None:
-            return None
-        advance, way, generator = self.who.advance, self.way, self.generator
-
-        def act(observation: np.ndarray) -> np.ndarray:
-            advance(len(observation))
-            return twin(observation, way, generator)
-
-        return act
+    def array_twin(self) -> ArrayTwin | None:
+        """Return what exploring does from array to array, where there is such a twin; `who.advance` comes before each call."""
+        return self.who.array_twin() if self.mode == "explore" else None
 
     def _act(self, way: Way, observation: Observation, state: State, is_first: Tensor) -> ActResult:
         if way == "random":

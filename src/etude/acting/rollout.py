@@ -16,7 +16,7 @@ from torch import Tensor
 
 from etude.acting.actor import Actor
 from etude.acting.episodes import EpisodeStatistics
-from etude.acting.policy import State
+from etude.acting.policy import ArrayTwin, State
 from etude.acting.transfer import Transfer
 from etude.environments.vector import RAW_REWARD, ArrayStep, Observation, VectorEnvironment, map_observation
 
@@ -46,7 +46,6 @@ def rollout(
     report: Report,
     standing: Standing,
     steps: int,
-    *,
     transfer: Transfer,
     with_arrays: bool = False,
 ) -> None:
@@ -54,12 +53,12 @@ def rollout(
 
     However the steps are cut into calls, they are the same.
     """
+    step_arrays = environment.step_arrays if with_arrays else None
+    twin = None if step_arrays is None else actor.array_twin()
     while steps > 0:
-        lasts = actor.until_change()
-        count = steps if lasts is None else min(steps, lasts)
-        twin = actor.array_twin() if with_arrays and environment.step_arrays is not None else None
-        if twin is not None and environment.step_arrays is not None:
-            _with_arrays(environment.step_arrays, twin, stores, episodes, standing, count)
+        count = min(steps, actor.until_change() or steps)
+        if step_arrays is not None and twin is not None:
+            _with_arrays(step_arrays, actor, twin, stores, episodes, standing, count)
         else:
             _with_tensors(environment, actor, stores, episodes, report, standing, count, transfer)
         steps -= count
@@ -106,7 +105,8 @@ def _with_tensors(
 
 def _with_arrays(
     step_arrays: Callable[[np.ndarray], ArrayStep],
-    act: Callable[[np.ndarray], np.ndarray],
+    actor: Actor,
+    twin: ArrayTwin,
     stores: Sequence[Store],
     episodes: EpisodeStatistics,
     standing: Standing,
@@ -115,8 +115,10 @@ def _with_arrays(
     """The same in NumPy from end to end: half of what a step of one quick task takes with tensors."""
     assert isinstance(standing.observation, Tensor)
     seen, first = standing.observation.numpy(), standing.is_first.numpy()
+    advance, way, generator, rows = actor.who.advance, actor.way, actor.generator, len(first)
     for _ in range(steps):
-        action = act(seen)
+        advance(rows)
+        action = twin(seen, way, generator)
         step = step_arrays(action)
         ended = step.terminated | step.truncated
         row = {

@@ -70,17 +70,9 @@ class Collector:
     def collect(self, actor: Actor, buffer: Buffer, count: int) -> int:
         """Take up to `count` vector steps, fewer if the buffer is full, and return the decisions made."""
         steps = count if buffer.room is None else min(count, buffer.room)
-        rollout(
-            self.environment,
-            actor,
-            [buffer.add] if self._paths is None else [buffer.add, self._paths.add],
-            self.episodes,
-            self._report,
-            self._stands,
-            steps,
-            transfer=self._transfer,
-            with_arrays=buffer.takes_arrays,
-        )
+        stores = (buffer.add,) if self._paths is None else (buffer.add, self._paths.add)
+        watching = self.episodes, self._report
+        rollout(self.environment, actor, stores, *watching, self._stands, steps, self._transfer, buffer.takes_arrays)
         self.environment.check()
         return steps * self.environment.num_envs
 

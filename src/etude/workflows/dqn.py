@@ -210,8 +210,17 @@ class DQN(OffPolicy):
         return ActResult(allowed(noise[:, 1:], observation).argmax(-1), state)
 
     def advance(self, rows: int) -> None:
-        """Write the share of random actions at this very step, however many steps one call collects; and count the step."""
-        self._share.write(self._epsilon(rows))
+        """Note the share of random actions at this very step, however many steps one call collects; and count the step."""
+        epsilon, done = self.settings.epsilon, self._explored.value
+        collector = self.context.collector
+        repeat = 1 if collector is None else collector.environment.action_repeat
+        self._explored.value = done + rows * repeat
+        share = epsilon.start
+        if not epsilon.is_constant:
+            since = done - self.now.env_steps  # which is as this cycle began
+            share = epsilon.at(self.now.later(env_steps=since, decisions=since // repeat))
+        if share != self._share.value:
+            self._share.write(share, self._policy.on_host is None)
 
     def array_twin(self) -> ArrayTwin | None:
         """Where the network has a twin in NumPy."""
@@ -240,16 +249,6 @@ class DQN(OffPolicy):
                 preference = np.where(greedy[:, None], self._policy.values_on_host(observation), preference)
         return preference.argmax(-1)
 
-    def _epsilon(self, count: int) -> float:
-        done, epsilon = self._explored.value, self.settings.epsilon
-        collector = self.context.collector
-        repeat = 1 if collector is None else collector.environment.action_repeat
-        self._explored.value += count * repeat
-        if epsilon.is_constant:
-            return epsilon.start
-        since = done - self.now.env_steps  # which is as this cycle began
-        return epsilon.at(self.now.later(env_steps=since, decisions=since // repeat))
-
     @torch.no_grad()
     def values(self, observation: Observation) -> Tensor:
         """Return the value of the best action in each observation, in units of reward (N,)."""
@@ -261,16 +260,16 @@ class DQN(OffPolicy):
 
 
 class _OnDevice:
-    """A number that acting reads where it lies; no part of the state, since it is written before it is read."""
+    """A number, on the host and as a tensor; no part of the state, since it is written before it is read."""
 
     def __init__(self, value: float, device: torch.device) -> None:
         self.tensor, self.value = torch.tensor(value, device=device), value
 
-    def write(self, value: float) -> None:
-        """Change it, if it is another."""
-        if value != self.value:
+    def write(self, value: float, is_read: bool) -> None:
+        """Change it; the tensor only if somebody reads that."""
+        self.value = value
+        if is_read:
             self.tensor.fill_(value)
-            self.value = value
 
 
 def _distribution(settings: DQNConfig) -> ValueDistribution:

@@ -16,7 +16,7 @@ from tests.faults.tiny_run import assert_ends_as, assert_one_clear_line, assert_
 
 Printed = pytest.CaptureFixture[str]
 
-# What a run can't do without: a part of the path, the call, and the how-manieth of those calls fails.
+# What a run can't do without: a part of the path, the call, and which of those calls fails.
 NEEDED = {
     "state of a save": ("/state.json", "write", 4),
     "tensors of a save": ("/tensors.safetensors", "write", 9),

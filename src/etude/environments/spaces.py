@@ -59,6 +59,13 @@ def finite_range(space: spaces.Box) -> np.ndarray:
         return np.isfinite(low) & np.isfinite(high) & np.isfinite(high - low)
 
 
+def discrete_actions(space: gymnasium.Space[Any], way_out: str = "") -> int:
+    """Return how many discrete actions there are; UserError where actions are of another kind."""
+    if not isinstance(space, spaces.Discrete):
+        raise UserError(f"needs discrete actions, and these are {space}{way_out}")
+    return int(space.n)
+
+
 def action_spec(space: gymnasium.Space[Any]) -> TensorSpec:
     """Return the tensor of an action; refuses spaces that no tensor can act in."""
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):

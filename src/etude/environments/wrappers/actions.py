@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from etude.environments.spaces import TensorSpec, action_spec, finite_range, leaf_spaces
+from etude.environments.spaces import TensorSpec, action_spec, discrete_actions, finite_range, leaf_spaces
 from etude.environments.vector import ACTION_MASK, Observation
 from etude.environments.wrappers.options import WrapperConfig
 from etude.environments.wrappers.transform import Transform
@@ -149,17 +149,15 @@ class ActionMask(Transform):
 
     def prepare(self) -> None:
         """Add the mask to the observation, beside `observation` where that was not a Dict."""
-        space, allowed = self.action_space, list(self.config.allowed)
-        if not isinstance(space, spaces.Discrete):
-            raise UserError(f"needs discrete actions, and these are {space}; action_remap chooses from any")
-        wrong = [action for action in allowed if not 0 <= action < space.n]
+        allowed, count = list(self.config.allowed), discrete_actions(self.action_space, "; action_remap chooses from any")
+        wrong = [action for action in allowed if not 0 <= action < count]
         if wrong or not allowed:
-            raise UserError(f"allowed={allowed}: must be some of the actions 0 to {int(space.n) - 1}")
-        self._mask = torch.zeros(self.num_envs, int(space.n), dtype=torch.int8, device=self.device)
+            raise UserError(f"allowed={allowed}: must be some of the actions 0 to {count - 1}")
+        self._mask = torch.zeros(self.num_envs, count, dtype=torch.int8, device=self.device)
         self._mask[:, allowed] = 1
         leaves = leaf_spaces(self.observation_space)
         named = {"observation": leaves[""]} if "" in leaves else leaves
-        self.observation_space = spaces.Dict({**named, ACTION_MASK: spaces.MultiBinary(int(space.n))})
+        self.observation_space = spaces.Dict({**named, ACTION_MASK: spaces.MultiBinary(count)})
 
     def begin(self, observation: Observation, copies: Tensor) -> Observation:
         """Add the mask."""

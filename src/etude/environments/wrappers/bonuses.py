@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from etude.config.constraints import NonNegativeFloat, PositiveInt
-from etude.environments.spaces import finite_range
+from etude.environments.spaces import discrete_actions, finite_range
 from etude.environments.vector import Observation
 from etude.environments.wrappers.options import RewardConfig
 from etude.environments.wrappers.transform import Transform
@@ -36,11 +36,9 @@ class ActionReward(Transform):
 
     def prepare(self) -> None:
         """One number per action."""
-        space, rewards = self.action_space, self.config.rewards
-        if not isinstance(space, spaces.Discrete):
-            raise UserError(f"needs discrete actions, and these are {space}")
-        if len(rewards) != space.n:
-            raise UserError(f"rewards={list(rewards)}: must be {int(space.n)} numbers, one for each action")
+        count, rewards = discrete_actions(self.action_space), self.config.rewards
+        if len(rewards) != count:
+            raise UserError(f"rewards={list(rewards)}: must be {count} numbers, one for each action")
         self._table = torch.tensor(rewards, dtype=torch.float32, device=self.device)
         self._earned = torch.zeros(self.num_envs, device=self.device)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from etude.compute.random_streams import derive_seed
 from etude.config.constraints import NonNegativeInt, PositiveInt
+from etude.environments.spaces import discrete_actions
 from etude.environments.wrappers.options import WrapperConfig
 from etude.errors import UserError
 
@@ -132,8 +133,6 @@ class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _check_action(env: gymnasium.Env[Any, Any], action: int, name: str) -> None:
-    space = env.action_space
-    if not isinstance(space, gymnasium.spaces.Discrete):
-        raise UserError(f"needs discrete actions, and these are {space}")
-    if not 0 <= action < space.n:
-        raise UserError(f"{name}={action}: this task has the actions 0 to {int(space.n) - 1}")
+    count = discrete_actions(env.action_space)
+    if not 0 <= action < count:
+        raise UserError(f"{name}={action}: this task has the actions 0 to {count - 1}")

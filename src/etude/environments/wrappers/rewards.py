@@ -11,6 +11,16 @@ from etude.environments.wrappers.options import RewardConfig
 from etude.environments.wrappers.transform import Transform
 
 
+class EachReward(Transform):
+    """A change of each reward by itself: `relabel` is all there is to it."""
+
+    def reward(self, reward: Tensor, observation: Observation, terminated: Tensor) -> Tensor:
+        """Change it, whatever was done."""
+        changed = self.relabel(reward)
+        assert changed is not None, "a subclass defines it"
+        return changed
+
+
 @dataclass(frozen=True)
 class RewardClipConfig(RewardConfig):
     """Smaller rewards."""
@@ -26,15 +36,11 @@ class RewardClipConfig(RewardConfig):
             raise ValueError(f"low={self.low:g} is above high={self.high:g}")
 
 
-class RewardClip(Transform):
+class RewardClip(EachReward):
     """Rewards within bounds, or only their signs, as in the DQN of Mnih et al. 2015."""
 
     Config = RewardClipConfig
     config: RewardClipConfig
-
-    def reward(self, reward: Tensor, observation: Observation, terminated: Tensor) -> Tensor:
-        """Clip."""
-        return self.relabel(reward)
 
     def relabel(self, reward: Tensor) -> Tensor:
         """Clip."""
@@ -53,15 +59,11 @@ class RewardScaleConfig(RewardConfig):
     """What is added then. In tasks that end, this changes which policy is best."""
 
 
-class RewardScale(Transform):
+class RewardScale(EachReward):
     """reward · factor + offset"""
 
     Config = RewardScaleConfig
     config: RewardScaleConfig
-
-    def reward(self, reward: Tensor, observation: Observation, terminated: Tensor) -> Tensor:
-        """Scale."""
-        return self.relabel(reward)
 
     def relabel(self, reward: Tensor) -> Tensor:
         """Scale."""

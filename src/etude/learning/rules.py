@@ -27,17 +27,14 @@ class Group(NamedTuple):
     rate: Tensor | float
     options: Mapping[str, Any]
 
-    @property
-    def count(self) -> Tensor:  # type: ignore[override] # nobody counts what is in a group as in a tuple
-        """The number of the next step, the same for all: one power for them, and not one in each parameter's loop."""
-        return self.state["step"][0] + 1
-
-    def write_(self, parameters: Sequence[Tensor], moments: Mapping[str, Sequence[Tensor]], skip: Tensor | None) -> None:
-        """Write what a step has made of them, unless `skip` is 1."""
-        places = [*self.parameters, *self.state["step"], *(tensor for name in moments for tensor in self.state[name])]
-        values = [*parameters, *[self.count] * len(parameters), *(tensor for made in moments.values() for tensor in made)]
-        for old, new in zip(places, values, strict=True):
-            old.copy_(new if skip is None else torch.where(skip > 0, old, new))
+    def write_(
+        self, count: Tensor, parameters: Sequence[Tensor], moments: Mapping[str, Sequence[Tensor]], skip: Tensor | None
+    ) -> None:
+        """Write what a step has made of parameters and moments, and its number, unless `skip` is 1."""
+        made = [(self.parameters, parameters), *[(self.state[name], moments[name]) for name in moments]]
+        for places, values in (*made, (self.state["step"], [count] * len(parameters))):
+            for old, new in zip(places, values, strict=True):
+                old.copy_(new if skip is None else torch.where(skip > 0, old, new))
 
 
 class Rule(ABC):
@@ -87,18 +84,15 @@ class AdamRule(Rule):
 
     def step_(self, group: Group, gradients: Sequence[Tensor], skip: Tensor | None = None) -> None:
         """Take a step in place."""
-        (beta1, beta2), eps, decay = (group.options[name] for name in self.options)
-        size, correction = group.rate / (1 - beta1**group.count), (1 - beta2**group.count).sqrt()
-        moved, means, squares = list[Tensor](), list[Tensor](), list[Tensor]()
-        for parameter, gradient, *moments in zip(group.parameters, gradients, *map(group.state.get, self.moments), strict=True):
-            mean = moments[0] + (gradient - moments[0]) * (1 - beta1)
-            square = moments[1] * beta2 + gradient * gradient * (1 - beta2)
-            denominator = square.sqrt() / correction + eps
-            kept = parameter * (1 - group.rate * decay) if decay else parameter
-            moved.append(kept - size * (mean / denominator))
-            means.append(mean)
-            squares.append(square)
-        group.write_(moved, {"exp_avg": means, "exp_avg_sq": squares}, skip)
+        (beta1, beta2), eps, decay = [group.options[name] for name in self.options]
+        count, first, second = group.state["step"][0] + 1, group.state["exp_avg"], group.state["exp_avg_sq"]
+        size, correction = group.rate / (1 - beta1**count), (1 - beta2**count).sqrt()
+        means = [old + (new - old) * (1 - beta1) for old, new in zip(first, gradients, strict=True)]
+        squares = [old * beta2 + new * new * (1 - beta2) for old, new in zip(second, gradients, strict=True)]
+        kept = [old * (1 - group.rate * decay) if decay else old for old in group.parameters]
+        pairs = zip(kept, means, squares, strict=True)
+        moved = [old - size * (mean / (square.sqrt() / correction + eps)) for old, mean, square in pairs]
+        group.write_(count, moved, {"exp_avg": means, "exp_avg_sq": squares}, skip)
 
 
 class LaPropRule(Rule):
@@ -120,10 +114,10 @@ class LaPropRule(Rule):
 
     def step_(self, group: Group, gradients: Sequence[Tensor], skip: Tensor | None = None) -> None:
         """Take a step in place."""
-        (beta1, beta2), eps, agc, smallest, decay = (group.options[name] for name in self.options)
-        parameters, count = group.parameters, group.count
+        (beta1, beta2), eps, agc, smallest, decay = [group.options[name] for name in self.options]
+        parameters, count = group.parameters, group.state["step"][0] + 1
         if agc is not None:
-            of_gradients, of_parameters = (torch.stack(lists._foreach_norm(each)) for each in (gradients, parameters))
+            of_gradients, of_parameters = [torch.stack(lists._foreach_norm(each)) for each in (gradients, parameters)]
             excess = of_gradients / (agc * of_parameters.clamp(min=smallest))
             gradients = lists._foreach_mul(gradients, (1 / excess.clamp(min=1)).unbind())
         squares = lists._foreach_lerp(group.state["square"], lists._foreach_mul(gradients, gradients), 1 - beta2)
@@ -132,7 +126,7 @@ class LaPropRule(Rule):
         moved = lists._foreach_sub(parameters, lists._foreach_mul(means, group.rate / (1 - beta1**count)))
         if decay:
             moved = lists._foreach_sub(moved, lists._foreach_mul(parameters, group.rate * decay))
-        group.write_(moved, {"momentum": means, "square": squares}, skip)
+        group.write_(count, moved, {"momentum": means, "square": squares}, skip)
 
 
 class LaProp(Optimizer):

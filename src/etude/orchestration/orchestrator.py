@@ -281,8 +281,10 @@ class Orchestrator:
             row |= self._evaluation
             row |= self.stopwatch.metrics(self.scheduler.reading()) | self._memory.read()
             self._evaluation = {}
-            if self._sink is not None:
-                with global_generators_kept():
+            with global_generators_kept():
+                for callback in (*self.callbacks, *self._extra_callbacks):
+                    row = {**callback.on_log(self._progress()), **row}
+                if self._sink is not None:
                     self._sink.write([row])
         try:
             self.scheduler.note_row(row)

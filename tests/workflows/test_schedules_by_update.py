@@ -17,7 +17,7 @@ from tests.runs_compared import assert_same_state
 from tests.workflows.tiny_runs import copied
 
 BY_COUNT = "{start: 1e-2, end: 1e-4, start_at: 5, end_at: 150, unit: updates}"
-WORDS = ("environment.num_envs=1", "experiment.device=cpu", "evaluation.every_steps=0")
+WORDS = ("environment.num_envs=1", "experiment.device=cpu", "evaluation.every_steps=0", "experiment.compile=off")
 SAC = ("Pendulum-v1:sac", *WORDS, "network.actor.hidden_dims=[8]", "network.critic.hidden_dims=[8]",
        "algorithm.learning_starts=20", "algorithm.batch_size=8", "algorithm.gradient_steps=4")  # fmt: skip
 RAINBOW = ("CartPole-v1:dqn", *WORDS, "network.q.hidden_dims=[8]", "algorithm.learning_starts=20", "algorithm.batch_size=8",
@@ -116,7 +116,7 @@ def test_each_minibatch_of_a_rollout_has_its_own_rate_where_it_is_asked_for(rate
 
 @pytest.mark.parametrize(("unit", "expected"), [("decisions", 0.75), ("env_steps", 0.5)])
 def test_decisions_count_half_where_each_is_repeated(unit: str, expected: float) -> None:
-    words = ("Pendulum-v1:td3", *WORDS, "environment.wrappers=[{id: frame_skip, skip: 2}]", "algorithm.learning_starts=5",
+    words = ("Pendulum-v1:td3", *WORDS, "environment.wrappers=[{id: frame_skip, skip: 2}]", "algorithm.learning_starts=500",
              "algorithm.train_every=1",
              f"algorithm.exploration_noise={{start: 1, end: 0, end_at: 80, unit: {unit}}}")  # fmt: skip
     run = assembly.build(assembly.resolve(compose(words[0], words=words[1:]).config))

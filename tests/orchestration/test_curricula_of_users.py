@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from etude.cli import run as etude
 from etude.config.compose import compose
 from etude.errors import ConfigError, UserError
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
 from etude.training import assembly
-from tests.runs_compared import resume, train
+from etude.workflows.base import HookResult, Phase, hook
+from etude.workflows.dqn import DQN
+from tests.runs_compared import assert_same_run, resume, stopped_after, train
 
 PPO = ("environment.num_envs=4", "algorithm.rollout_steps=8", "algorithm.batch_size=16", "algorithm.epochs=1")
 QUICK = (*PPO, "evaluation.episodes=1", "experiment.compile=off")
@@ -73,3 +77,67 @@ def test_a_phase_that_evaluates_does_so_where_evaluations_are_off(tmp_path: Path
     phases = "training.phases=[{name:a,duration_steps:96},{name:look,type:eval_only},{name:b}]"
     run = train("CartPole-v1:ppo", tmp_path, *words, phases)
     assert [row["env_steps"] for row in read_rows(run.metrics_path) if "eval/return_mean" in row] == [96]
+
+
+class ByEpisode(DQN):
+    """A user's algorithm: it collects whole episodes, and has a hook of its own that learns."""
+
+    @hook(collects=True)
+    def collect_episode(self, phase: Phase, count: int) -> HookResult:
+        assert self.context.collector is not None
+        episodes, decisions = self.context.collector.episodes, 0
+        goal = episodes.finished + count
+        while episodes.finished < goal:
+            decisions += self.collect(phase, 1).decisions
+        return HookResult(decisions=decisions, env_steps=decisions)
+
+    @hook
+    def fit(self, phase: Phase, count: int) -> HookResult:
+        return self.update(phase, count)
+
+    def noise(self, phase: Phase, count: int) -> HookResult:
+        return HookResult()
+
+    def _private(self, phase: Phase, count: int) -> HookResult:
+        return HookResult()
+
+
+BY_EPISODE = "CartPole-v1:tests.orchestration.test_curricula_of_users.ByEpisode"
+SMALL_DQN = ("network.q.hidden_dims=[8]", "algorithm.learning_starts=20", "algorithm.batch_size=8", "environment.num_envs=1",
+             "experiment.compile=off", "evaluation.every_steps=0", "environment.max_episode_steps=30")  # fmt: skip
+
+
+def test_a_hook_that_collects_under_a_name_of_its_own_keeps_to_the_budget(tmp_path: Path) -> None:
+    # It ran 40 times past its budget.
+    words = (*SMALL_DQN, "training.total_steps=300", "logging.every_steps=30",
+             "training.phases=[{name: a, hooks: [{collect_episode: {count: 40}}, {fit: {ratio: 0.1}}]}]")  # fmt: skip
+    run = train(BY_EPISODE, tmp_path / "whole", *words)
+    assert 300 <= run.summary["counters"]["env_steps"] < 330, "no more than the rest of an episode"
+    more = ("training.phases=[{name: a, hooks: [{collect_episode: {count: 2}}, {fit: {ratio: 0.1}}]}]",)
+    whole = train(BY_EPISODE, tmp_path / "more", *words[:-1], *more)
+    assert whole.summary["counters"]["updates"] > 10
+    assert {"time/share/collect_episode", "time/share/fit"} <= read_rows(whole.metrics_path)[-1].keys(), "times by hook"
+    with stopped_after(4):
+        stopped = train(BY_EPISODE, tmp_path / "stopped", *words[:-1], *more)
+    resume(stopped)
+    assert_same_run(whole, stopped)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("noise", "ByEpisode has no hook 'noise'; if phases may call noise(phase, count), put @hook above it"),
+        ("_private", "ByEpisode has no hook '_private'"),
+        ("metrics", "ByEpisode has no hook 'metrics' (known: collect, collect_episode, fit, update, evaluate)"),
+        ("collect_episod", "ByEpisode has no hook 'collect_episod'; did you mean 'collect_episode'?"),
+    ],
+)
+def test_a_phase_that_names_no_hook_is_one_line_before_anything_runs(
+    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert etude(["train", BY_EPISODE, f"training.phases=[{{name: a, hooks: [collect, {name}]}}]"]) == 2
+    error = capsys.readouterr().err
+    assert f"training.phases: phase 'a': {said}" in error
+    assert "Traceback" not in error
+    assert not [*tmp_path.iterdir()]

@@ -84,7 +84,7 @@ class BestEvaluations:
         self._kept = []
         if isinstance(state, Mapping):
             if (state["metric"], state["mode"]) == (self.monitor.metric, self.monitor.mode):
-                kept = [(*entry, None)[:3] for entry in state["kept"]]  # once without updates
-                self._kept = [(float(value), steps, updates) for value, steps, updates in kept][: self.monitor.keep]
+                for value, env_steps, *updates in state["kept"][: self.monitor.keep]:  # once without updates
+                    self._kept.append((float(value), env_steps, updates[0] if updates else None))
         elif state is not None and (self.monitor.metric, self.monitor.mode) == (Monitor.metric, Monitor.mode):
             self._kept = [(float(state), None, None)]

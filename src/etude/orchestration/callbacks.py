@@ -42,6 +42,10 @@ class Callback:
     def on_evaluation_start(self, progress: Progress) -> None:
         """An evaluation is about to run."""
 
+    def on_log(self, progress: Progress) -> Row:
+        """A row of metrics is about to be written: return those of your own for it."""
+        return {}
+
     def on_row(self, progress: Progress, row: Row) -> str | None:
         """A row of metrics was logged; after an evaluation it holds the eval/ metrics too."""
 

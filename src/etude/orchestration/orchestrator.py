@@ -285,9 +285,12 @@ class Orchestrator:
             if self.collector is not None:
                 row |= self.collector.read()
             row |= self._evaluation | self.stopwatch.metrics(self.scheduler.reading()) | self._memory.read()
-            self._evaluation, row = {}, self.world.from_first(row.copy)
-            if self._sink is not None and self.world.is_first:
-                with global_generators_kept():
+            self._evaluation = {}
+            with global_generators_kept():
+                for callback in (*self.callbacks, *self._extra_callbacks):
+                    row = {**callback.on_log(self._progress()), **row}
+                row = self.world.from_first(row.copy)
+                if self._sink is not None and self.world.is_first:
                     self._sink.write([row])
         try:
             self.scheduler.note_row(row)

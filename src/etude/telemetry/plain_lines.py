@@ -122,8 +122,12 @@ def _ending(outcome: RunOutcome) -> str:
 
 
 def _when(outcome: RunOutcome) -> str:
-    return "" if outcome.best_at is None else f" at {outcome.best_at:,} steps"
+    return "" if outcome.best_at is None else f" at {_work(outcome.best_at, outcome.best_updates)}"
 
 
 def _effort(outcome: RunOutcome) -> str:
-    return f"{outcome.env_steps:,} steps in {readable.duration(outcome.elapsed_s)}"
+    return f"{_work(outcome.env_steps, outcome.updates)} in {readable.duration(outcome.elapsed_s)}"
+
+
+def _work(steps: int, updates: int | None) -> str:
+    return f"{steps:,} steps" if updates is None else f"{steps:,} steps and {updates:,} updates"

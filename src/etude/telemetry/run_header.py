@@ -61,3 +61,7 @@ class RunOutcome:
     next_commands: list[str] = field(default_factory=list)
     best_at: int | None = None
     """The environment steps at which the best was reached."""
+    updates: int | None = None
+    """Updates taken, where phases without environment steps make them worth saying."""
+    best_updates: int | None = None
+    """Those at which the best was reached."""

@@ -117,6 +117,7 @@ def outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> R
     again = command("resume", run.path)
     more = command("resume", run.path, f"training.total_steps={2 * orchestrator.scheduler.total_steps}")
     measure = command("evaluate", run.path, "--episodes", "100")
+    counts_updates = bool(orchestrator.scheduler.clock.updates)
     return RunOutcome(
         status=status,  # type: ignore[arg-type] # one of the four words
         reason=reason,
@@ -124,8 +125,10 @@ def outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> R
         run_dir=run.path,
         best=orchestrator.best.value,
         best_at=orchestrator.best.env_steps,
+        best_updates=orchestrator.best.updates if counts_updates else None,
         last_eval=orchestrator.last_evaluation.get(orchestrator.best.monitor.metric),
         elapsed_s=orchestrator.stopwatch.elapsed_s,
         env_steps=orchestrator.counters.env_steps,
+        updates=orchestrator.counters.updates if counts_updates else None,
         next_commands=[again] if status in ("interrupted", "stopped") else [measure, more],
     )

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from etude.compute.random_streams import derive_seed
+from etude.compute.trees import map_tree
 from etude.environments.rendering import Camera
-from etude.environments.vector import Observation, VectorEnvironment, map_observation
+from etude.environments.vector import Observation, VectorEnvironment
 
 Array = np.ndarray | dict[str, np.ndarray]
 
@@ -70,7 +71,7 @@ class Player:
     @torch.no_grad()
     def step(self) -> Moment:
         """Act once."""
-        seen = map_observation(lambda tensor: tensor.to(self._device), self._observation)
+        seen = map_tree(lambda tensor: tensor.to(self._device), self._observation)
         before = _array(self._observation)
         action, self._state, extras = self.policy.act(
             seen, self._state, self._is_first, mode=self.mode, generator=self._generator

@@ -22,6 +22,7 @@ from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.accelerate import is_captured
 from etude.compute.captured import Captured
 from etude.compute.weak_methods import weakly
+from etude.config.algorithm import AlgorithmSettings
 from etude.config.constraints import PositiveInt
 from etude.config.hooks import hook as hook
 from etude.config.phases import PhaseType
@@ -100,7 +101,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class AlgorithmConfig:
+class AlgorithmConfig(AlgorithmSettings):
     """Settings every algorithm may have; extend it with your own."""
 
     name: str = ""
@@ -146,6 +147,8 @@ class Workflow(ABC):
     default_num_envs: ClassVar[int | None] = None
     """How many copies of an environment it learns from unless the user or a preset says otherwise."""
 
+    settings: Any
+    """The algorithm's settings, a `Config`."""
     explore_arrays: Explore | None = None
     """What `act` does while exploring, in NumPy, where an algorithm can say so."""
     learns_from: ClassVar[type] = object
@@ -179,7 +182,7 @@ class Workflow(ABC):
     @classmethod
     def default_phases(cls, config: Config) -> Sequence[Mapping[str, Any]]:
         """Return the curriculum used when the user writes none: collect a rollout (or one step), learn, repeat."""
-        collect = {"collect": {"count": getattr(config.algorithm, "rollout_steps", 1)}}
+        collect = {"collect": {"count": config.algorithm.rollout_steps or 1}}
         return [{"name": "train", "hooks": [collect, "update"]}]
 
     @classmethod
@@ -206,8 +209,8 @@ class Workflow(ABC):
     # ---- what an algorithm is -----------------------------------------------------------------------------------------
 
     def initialize(self, context: Context) -> None:
-        """Bind the components by name: `self.actor`."""
-        self.context = context
+        """Bind the settings, and the components by name: `self.actor`."""
+        self.context, self.settings = context, context.config.algorithm
         for role, component in vars(context.components).items():
             setattr(self, role, component)
 
@@ -243,7 +246,7 @@ class Workflow(ABC):
         """
         buffer = self.buffer(phase)
         self.set_schedules(phase)
-        batch_size = int(getattr(self.context.config.algorithm, "batch_size", 256))
+        batch_size = int(self.settings.batch_size)
         steps = 0
         while steps < count and buffer.ready:
             batch = buffer.draw(batch_size, self.context.streams["buffer"])
@@ -351,9 +354,9 @@ def _remembering(make: Callable[[Any], Policy]) -> Callable[[Any], Policy]:
 
 
 def _remembered(policy: Policy, workflow: Workflow) -> Policy:
-    context = getattr(workflow, "context", None)
-    if context is None:  # not initialised: of no settings and spaces yet
+    if "context" not in vars(workflow):  # not initialised: of no settings and spaces yet
         return policy
+    context = workflow.context
     spaces = {"observation_space": context.observation_space, "action_space": context.action_space}
     return remember(policy, Recipe("policy", context.config, spaces))
 

@@ -13,8 +13,9 @@ from etude.buffers.base import Buffer
 from etude.buffers.last_paths import LastPaths
 from etude.compute.packed_transfer import PackedTransfer
 from etude.compute.random_streams import RandomStreams, derive_seed
+from etude.compute.trees import map_tree
 from etude.environments.snapshots.rewind import RewindError
-from etude.environments.vector import RAW_REWARD, ArrayStep, Observation, Step, VectorEnvironment, map_observation
+from etude.environments.vector import RAW_REWARD, ArrayStep, Observation, Step, VectorEnvironment
 from etude.workflows.base import ActResult, Explore, State
 from etude.workflows.episodes import EpisodeStatistics
 from etude.workflows.metrics import MetricSums
@@ -89,7 +90,7 @@ class Collector:
         assert observation is not None, "start() comes first"
         assert is_first is not None
         with torch.no_grad():
-            seen, first = self._carried or (map_observation(here, observation), here(is_first))
+            seen, first = self._carried or (map_tree(here, observation), here(is_first))
             for _ in range(steps):
                 action, self._state, extras = act(seen, self._state, first, mode="explore", generator=generator)
                 step = self.environment.step(action.to(self.environment.device))
@@ -98,7 +99,7 @@ class Collector:
                 # Where nothing ended both are one: what crosses to another device crosses once.
                 led_to = next_seen = moved["observation"]
                 if step.final_observation is not step.observation:
-                    led_to = map_observation(here, step.final_observation)
+                    led_to = map_tree(here, step.final_observation)
                 row = {
                     "observation": seen,
                     "is_first": first,
@@ -163,7 +164,7 @@ class Collector:
                 self._pack = PackedTransfer(tree, self._device)
             return self._pack(tree)
         here = self._to_workflow
-        return {key: map_observation(here, value) for key, value in tree.items()}
+        return {key: map_tree(here, value) for key, value in tree.items()}
 
     def _report(self, info: dict[str, Tensor]) -> None:
         told = [key for key in info if key != RAW_REWARD]  # which is the episodes' own
@@ -205,7 +206,7 @@ class Collector:
             self.episodes.restart()
             self._state = initial_state(self.environment.num_envs)
             return "this environment's state can't be brought back: new episodes begin, unlike in a run never stopped"
-        self._observation = map_observation(self._to_environment, state["observation"])
+        self._observation = map_tree(self._to_environment, state["observation"])
         self._is_first = self._to_environment(state["is_first"])
         self._state = _moved(state["state"], self._device)
         return None

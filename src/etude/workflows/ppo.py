@@ -159,11 +159,6 @@ class PPO(Workflow):
         return {"actor": network, "critic": dict(network)}
 
     @classmethod
-    def default_buffers(cls) -> dict[str, Any]:
-        """One rollout."""
-        return {"rollout": {"type": "rollout"}}
-
-    @classmethod
     def gradient_steps(cls, config: Config) -> int:
         """Return rollouts × epochs × minibatches; 0 where memory is not to be compiled."""
         if remembers(config):

@@ -36,7 +36,7 @@ BELOW = {
     "deploy": "using robots environments workflows acting components config",
     "verification": "training orchestration runs telemetry compute config",
     "diagnosis": "training environments compute config",
-    "testing": "training orchestration workflows environments runs telemetry config",
+    "testing": "training orchestration workflows environments runs telemetry compute config",
     "api": "using training saved_components orchestration workflows acting buffers environments runs telemetry config",
     "cli": "deploy verification diagnosis comparison using training orchestration robots environments runs telemetry compute "
     "config",

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from etude.config.algorithm import AlgorithmSettings
 from etude.environments.vector import Observation
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 
 
 @dataclass(frozen=True)
-class DoubleConfig:
+class DoubleConfig(AlgorithmSettings):
     """Settings of the double."""
 
     name: str = ""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from etude.config.algorithm import AlgorithmSettings
 from etude.config.aliases import ALIASES, normalize
 from etude.config.compose import compose
 from etude.config.layers import has
@@ -186,7 +187,7 @@ def test_classes_named_elsewhere_become_wrappers() -> None:
 
 
 @dataclass(frozen=True)
-class _OwnWordsConfig:
+class _OwnWordsConfig(AlgorithmSettings):
     name: str = "own"
     lr: float = 0.1
     n_steps: int = 3

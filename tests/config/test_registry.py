@@ -22,6 +22,7 @@ from etude.config.registry import (
     register_wrapper,
 )
 from etude.errors import EtudeError, UserError
+from etude.workflows.random_policy import RandomPolicy
 from tests.config.conftest import Complaints, Write
 
 
@@ -161,6 +162,22 @@ def test_settings_without_the_field_that_names_them_are_explained(complaints: Co
     (line,) = complaints("CartPole-v1:ppo", words=[f"network.actor.type={__name__}.Nameless"])
     assert line.startswith("network.actor: _NamelessConfig, the settings of")
     assert line.endswith("must declare a field 'type: str'")
+
+
+@dataclass(frozen=True)
+class _StrangeConfig:
+    name: str = ""
+
+
+class Strange(RandomPolicy):
+    Config = _StrangeConfig
+
+
+def test_settings_of_an_algorithm_that_are_not_derived_from_ours_are_one_line(complaints: Complaints) -> None:
+    (line,) = complaints(f"CartPole-v1:{__name__}.Strange")
+    assert (
+        line == f"algorithm: the Config of '{__name__}.Strange' must be derived from etude.config.algorithm.AlgorithmSettings"
+    )
 
 
 def test_foreign_configs_may_use_names_but_no_import_paths() -> None:

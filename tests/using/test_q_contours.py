@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_contours_are_the_lowest_critic_s_values(tmp_path: Path) -> None:
     run = train("MultiGoal-v0:td3", tmp_path, *TINY)
     stored = open_policy(run, "last")
     environment = make_environment(stored.config.environment, num_envs=1)
-    w = q_contours._workflow(stored, environment)
+    w: Any = stored.workflow(environment)
     heights = q_contours._contours(w, torch.tensor([1.0, 2.0]))
     across, up = 30, 7
     action = torch.tensor([[-1 + across / 20, -1 + up / 20]])

@@ -11,9 +11,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from etude.compute.trees import map_tree
 from etude.config.schedules import Schedule
 from etude.environments.gymnasium import GymnasiumVector
-from etude.environments.vector import map_observation
 from etude.errors import UserError
 from etude.orchestration.evaluator import evaluate_episodes
 from etude.runs.checkpoint import CheckpointStore
@@ -271,7 +271,7 @@ def test_a_loaded_run_acts_and_learns_on_identically(name: str, tmp_path: Path) 
 
     assert run.collector is not None
     observation = run.buffers["rollout"].columns["observation"]
-    probe = map_observation(lambda t: t[0], observation)
+    probe = map_tree(lambda t: t[0], observation)
     assert fresh.collector is not None
     policies = [run.workflow.policy(), fresh.workflow.policy()]
     policies.append(assembly.build_policy(config, saved["policy"], fresh.collector.environment))  # type: ignore[arg-type]

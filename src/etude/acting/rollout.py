@@ -18,7 +18,8 @@ from etude.acting.actor import Actor
 from etude.acting.episodes import EpisodeStatistics
 from etude.acting.policy import ArrayTwin, State
 from etude.acting.transfer import Transfer
-from etude.environments.vector import RAW_REWARD, ArrayStep, Observation, VectorEnvironment, map_observation
+from etude.compute.trees import map_tree
+from etude.environments.vector import RAW_REWARD, ArrayStep, Observation, VectorEnvironment
 
 Store = Callable[[Mapping[str, Any]], None]
 """Copies one vector step in, by column: tensors (N, ...), or arrays where it takes them."""
@@ -77,7 +78,7 @@ def _with_tensors(
 ) -> None:
     observation, is_first = standing.observation, standing.is_first
     here, state = transfer.to_actor, standing.state
-    seen, first = standing.crossed or (map_observation(here, observation), here(is_first))
+    seen, first = standing.crossed or (map_tree(here, observation), here(is_first))
     for _ in range(steps):
         action, state, extras = actor(seen, state, first)
         step = environment.step(transfer.to_environment(action))

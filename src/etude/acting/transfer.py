@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from etude.compute.packed_transfer import PackedTransfer
-from etude.environments.vector import Observation, Step, map_observation
+from etude.compute.trees import map_tree
+from etude.environments.vector import Observation, Step
 
 WORTH_PINNING = 2**18
 """Bytes from which a tensor goes to a GPU faster through pinned memory: pictures, not rewards."""
@@ -49,9 +50,9 @@ class Transfer:
             self._pack = self._pack or PackedTransfer(tree, self._actor)
             tree = self._pack(tree)
         elif self.is_needed:
-            tree = {key: map_observation(self.to_actor, value) for key, value in tree.items()}
+            tree = {key: map_tree(self.to_actor, value) for key, value in tree.items()}
         return tree
 
     def led_to(self, step: Step, moved: Observation) -> Observation:
         """Return where a step led: where nothing ended that is what comes next, and crosses once."""
-        return moved if step.final_observation is step.observation else map_observation(self.to_actor, step.final_observation)
+        return moved if step.final_observation is step.observation else map_tree(self.to_actor, step.final_observation)

@@ -213,7 +213,7 @@ def train(
 def one_environment(config: Config) -> list[str]:
     """Return the words for a single environment that gathers as much for each update as all of them did."""
     words = ["environment.num_envs=1"]
-    steps = getattr(config.algorithm, "rollout_steps", None)
+    steps = config.algorithm.rollout_steps
     return words if steps is None else [*words, f"algorithm.rollout_steps={steps * config.environment.num_envs}"]
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from etude.buffers.base import Batch
+from etude.compute.trees import joined
 from etude.environments.mirror import Mirror
 from etude.environments.vector import Observation, VectorEnvironment
 from etude.errors import UserError
@@ -25,22 +26,18 @@ def find_mirror(environment: VectorEnvironment | None, how: How, name: str, devi
     """Return an environment's mirror where one is asked for; one that has none is an error. Without learning none is needed."""
     if how == "off" or environment is None:
         return None
-    base: Any = environment.base
-    if not callable(getattr(base, "mirror", None)):
+    base = environment.base
+    mirror = base.mirror()
+    if mirror is None:
         raise UserError(f"algorithm.symmetry={how}: {name} has no mirror image; robots have")
     if environment is not base:
         raise UserError(f"algorithm.symmetry={how}: nobody knows how an observation of environment.wrappers looks in a mirror")
-    return base.mirror().to(device)
+    return mirror.to(device)
 
 
 def with_image(observation: Observation, mirror: Mirror) -> Observation:
     """Return observations (B, ...) and after them their mirror images, (2·B, ...)."""
-    image = mirror.observe(observation)
-    if isinstance(observation, dict):
-        assert isinstance(image, dict)
-        return {name: torch.cat([value, image[name]]) for name, value in observation.items()}
-    assert isinstance(image, Tensor)
-    return torch.cat([observation, image])
+    return joined([observation, mirror.observe(observation)])
 
 
 def with_images(rows: Mapping[str, Any], mirror: Mirror) -> Batch:

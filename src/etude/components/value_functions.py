@@ -59,7 +59,6 @@ class ValueFunction(nn.Module):
 
     Config: ClassVar[type] = FeedforwardConfig
     critics: ClassVar[int] = 1
-    """How many there are, unless the config says so."""
     reads_action: ClassVar[bool] = False
 
     def __init__(
@@ -74,9 +73,13 @@ class ValueFunction(nn.Module):
                 )
             space = space_with_action(observation_space, spaces.Box(-math.inf, math.inf, (math.prod(action_space.shape),)))
         options = MLPConfig(hidden_dims=config.hidden_dims, activation=config.activation)
-        count = getattr(config, "critics", self.critics)
-        seeds = [derive_seed(seed, "init", config.class_name, i) for i in range(count)]
+        seeds = [derive_seed(seed, "init", config.class_name, i) for i in range(self.count(config))]
         self.members = Ensemble.of([build_network(options, space, 1, seed=each, where=config.class_name) for each in seeds])
+
+    @classmethod
+    def count(cls, config: Any) -> int:
+        """Return how many there are."""
+        return cls.critics
 
     def forward(self, observation: Observation, action: Tensor | None = None) -> Tensor:
         """(B, ...), and (B, D) where it reads actions → (E, B): what each of them says."""
@@ -110,6 +113,11 @@ class EnsembleQFunction(QFunction):
     """As many as `critics` says."""
 
     Config = EnsembleConfig
+
+    @classmethod
+    def count(cls, config: EnsembleConfig) -> int:
+        """Return how many the config asks for."""
+        return config.critics
 
 
 def get(

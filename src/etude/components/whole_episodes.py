@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from etude.compute.trees import joined, map_tree
 from etude.errors import EtudeError
 
 LONGEST_EPISODE = 100_000
@@ -42,7 +43,7 @@ class WaitingSteps:
         held = torch.ones_like(rollout["ended"])
         if self._held is None:
             return Stretch(dict(rollout), held)
-        return Stretch(_joined(self._columns, rollout), torch.cat([self._held, held]))
+        return Stretch(joined([self._columns, rollout]), torch.cat([self._held, held]))
 
     def keep(self, stretch: Stretch, closed: Tensor) -> None:
         """Keep the steps after each environment's last `closed` one (T, N); copies, so that buffers can be reused."""
@@ -65,23 +66,12 @@ class WaitingSteps:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on waiting."""
-        self._columns = _map(self._own, state["columns"])
+        self._columns = map_tree(self._own, state["columns"])
         self._held = None if state["held"] is None else self._own(state["held"])
 
     def _own(self, saved: Tensor) -> Tensor:
         return saved.to(self._device, copy=True)
 
 
-def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _joined(value, other[key]) if isinstance(value, Mapping) else torch.cat([value, other[key]])
-        for key, value in one.items()
-    }
-
-
 def _last_rows(columns: Mapping[str, Any], length: int) -> dict[str, Any]:
-    return _map(lambda column: column[len(column) - length :].clone(), columns)
-
-
-def _map(function: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _map(function, value) if isinstance(value, Mapping) else function(value) for key, value in columns.items()}
+    return map_tree(lambda column: column[len(column) - length :].clone(), columns)

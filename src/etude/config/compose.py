@@ -39,7 +39,7 @@ from etude.config.phases import default_hooks, parse_phases, phase_problems, unt
 from etude.config.registry import algorithms, is_import_path
 from etude.config.schema import Config, TrainingConfig
 from etude.config.source_file import SourceFile, read_file
-from etude.config.validate import Validator, field_defaults, field_types, options_schema, to_plain
+from etude.config.validate import Validator, check_part, field_defaults, field_types, options_schema, to_plain
 from etude.errors import ConfigError, UserError, did_you_mean
 
 _NO_PRESET = Preset("", {}, {})
@@ -158,7 +158,7 @@ def _name(
 
 def _complete(named: _Named, allow_imports: bool) -> Composition:
     """Pass 2: the layers over the defaults of exactly those parts."""
-    workflow = algorithms.resolve(named.algorithm, allow_imports=allow_imports)
+    workflow = _workflow(named.algorithm, allow_imports)
     layers, notes = _in_our_words(named.presets, named.theirs, workflow, family_name(named.environment))
     if named.spec is not None:
         names = {"environment": {"id": named.environment}, "algorithm": {"name": named.algorithm}}
@@ -324,15 +324,25 @@ def _check_sections(layers: Sequence[Mapping[str, Any]]) -> None:
         raise ConfigError(*wrong)
 
 
+def _workflow(algorithm: str, allow_imports: bool) -> Any:
+    """The class that an algorithm's name means; one that is no algorithm is an error."""
+    workflow = algorithms.resolve(algorithm, allow_imports=allow_imports)
+    try:
+        check_part(algorithms, workflow, algorithm)
+    except UserError as error:
+        raise ConfigError(f"algorithm: {error}") from None
+    return workflow
+
+
 def _defaults(workflow: Any, algorithm: str) -> list[Layer]:
     """The defaults of exactly the parts that are in play."""
     schema = options_schema(workflow)
     own: dict[str, Any] = {
         "algorithm": {**(to_plain(field_defaults(schema)) if schema else {}), "name": algorithm},
-        "network": to_plain(getattr(workflow, "default_networks", dict)()),
-        "buffers": to_plain(getattr(workflow, "default_buffers", dict)()),
+        "network": to_plain(workflow.default_networks()),
+        "buffers": to_plain(workflow.default_buffers()),
     }
-    if copies := getattr(workflow, "default_num_envs", None):
+    if copies := workflow.default_num_envs:
         own["environment"] = {"num_envs": copies}
     return [Layer(DEFAULTS, to_plain(replace(Config(), algorithm={}))), Layer(f"{DEFAULTS} of {algorithm}", own)]
 
@@ -354,8 +364,8 @@ def _network_problems(data: Mapping[str, Any], allow_imports: bool) -> tuple[lis
     algorithm, given = _text(data, "algorithm.name"), data.get("network", {})
     if algorithm is None or not isinstance(given, Mapping):
         return [], dict(data)  # the validator says what is wrong
-    workflow = algorithms.resolve(algorithm, allow_imports=allow_imports)
-    roles = list(getattr(workflow, "default_networks", dict)())
+    workflow = _workflow(algorithm, allow_imports)
+    roles = list(workflow.default_networks())
     problems = [f"network.{role}: is required" for role in roles if role not in given]
     for role in [role for role in given if role not in roles]:
         near = did_you_mean(role, roles) or (f" (known: {', '.join(roles)})" if roles else "")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
+from etude.config.algorithm import AlgorithmSettings
 from etude.errors import EtudeError, UserError, did_you_mean
 
 Class = TypeVar("Class", bound=type)
@@ -30,6 +31,7 @@ class Registry:
         *,
         needs: Sequence[str] = (),
         supplied: Sequence[str] = (),
+        settings: type = object,
         aliases: Mapping[str, str] | None = None,
     ) -> None:
         self.kind = kind
@@ -37,6 +39,8 @@ class Registry:
         """What a class must have to be of this kind."""
         self.supplied = tuple(supplied)
         """Arguments that Etude itself gives; a user can't."""
+        self.settings = settings
+        """What a class's `Config` is derived from, where it has one."""
         self._builtin = dict(builtin)
         self._aliases = dict(aliases or {})
         self._registered: dict[str, type] = {}
@@ -187,7 +191,8 @@ algorithms = Registry(
         ),
         "random": ("etude.workflows.random_policy:RandomPolicy", "Uniformly random actions, the baseline for any task"),
     },
-    needs=("act", "learn", "Config"),
+    needs=("act", "learn", "default_networks", "default_buffers", "default_num_envs", "Config"),
+    settings=AlgorithmSettings,
 )
 networks = Registry(
     "network",

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from etude.config.constraints import Bounds, Component
-from etude.config.registry import REGISTRIES
+from etude.config.registry import REGISTRIES, Registry
 from etude.config.schedules import Schedule, as_float
 from etude.errors import ConfigError, UserError, did_you_mean
 
@@ -165,15 +165,8 @@ class Validator:
             raise _InvalidError(f"needs '{mark.key}', one of {', '.join(REGISTRIES[mark.registry].names())}")
         registry = REGISTRIES[mark.registry]
         cls = registry.resolve(name, allow_imports=self.allow_imports)
+        check_part(registry, cls, name)
         schema = options_schema(cls)
-        missing = next((need for need in registry.needs if not hasattr(cls, need)), None)
-        if inspect.isabstract(cls):
-            gaps = ", ".join(sorted(cls.__abstractmethods__))
-            raise UserError(f"'{name}' can't be used itself: a class derived from it must have {gaps}")
-        if not callable(cls) or missing:
-            raise UserError(f"'{name}' is no {mark.registry}: it " + (f"has no {missing}" if missing else "is not a class"))
-        if schema is None and "Config" in registry.needs:
-            raise UserError(f"the Config of '{name}' must be a dataclass")
         if schema is not None:
             if mark.key not in field_types(schema):
                 raise UserError(f"{schema.__name__}, the settings of '{name}', must declare a field '{mark.key}: str'")
@@ -212,6 +205,22 @@ def field_defaults(cls: type) -> dict[str, Any]:
         elif item.init and item.default_factory is not dataclasses.MISSING:
             defaults[item.name] = item.default_factory()
     return defaults
+
+
+def check_part(registry: Registry, cls: Any, name: str) -> None:
+    """Raise UserError where what a name means is not of a registry's kind."""
+    missing = next((need for need in registry.needs if not hasattr(cls, need)), None)
+    if inspect.isabstract(cls):
+        gaps = ", ".join(sorted(cls.__abstractmethods__))
+        raise UserError(f"'{name}' can't be used itself: a class derived from it must have {gaps}")
+    if not callable(cls) or missing:
+        raise UserError(f"'{name}' is no {registry.kind}: it " + (f"has no {missing}" if missing else "is not a class"))
+    schema = options_schema(cls)
+    if schema is None and "Config" in registry.needs:
+        raise UserError(f"the Config of '{name}' must be a dataclass")
+    if schema is not None and not issubclass(schema, registry.settings):
+        base = registry.settings
+        raise UserError(f"the Config of '{name}' must be derived from {base.__module__}.{base.__qualname__}")
 
 
 def options_schema(cls: Any) -> type | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from etude.environments.mirror import Mirror
 
 Observation = Tensor | dict[str, Tensor]
 Snapshot = Literal["exact", "rewind", "restart"]
@@ -69,6 +72,10 @@ class VectorEnvironment(ABC):
     compute_terminated: Callable[[Tensor, Tensor], Tensor] | None = None
     """Tasks with goals: whether that ends an episode."""
 
+    def mirror(self) -> Mirror | None:
+        """Return how left and right change places in observations and actions, where a task has a mirror image."""
+        return None
+
     @property
     def base(self) -> VectorEnvironment:
         """The environment itself, without the transforms around it."""
@@ -104,10 +111,3 @@ class VectorEnvironment(ABC):
         """Continue from a saved state."""
         if state:
             raise NotImplementedError(f"{type(self).__name__} can't restore a state")
-
-
-def map_observation(function: Any, observation: Observation) -> Observation:
-    """Apply `function` to the tensor, or to each tensor of a dict."""
-    if isinstance(observation, dict):
-        return {key: function(value) for key, value in observation.items()}
-    return function(observation)

@@ -13,7 +13,8 @@ import torch
 from etude.acting.actor import Actor
 from etude.acting.policy import Mode
 from etude.compute.random_streams import derive_seed, global_generators_kept, isolated_global_generators
-from etude.environments.vector import RAW_REWARD, VectorEnvironment, map_observation
+from etude.compute.trees import map_tree
+from etude.environments.vector import RAW_REWARD, VectorEnvironment
 from etude.errors import EnvironmentFailureError, NonFiniteError
 
 MAX_ENVS = 16
@@ -124,11 +125,11 @@ def _run_episodes(
         observation, _ = environment.reset([derive_seed(seed, "env", i) for i in range(count)])
         state = actor.initial_state(count)
         is_first = torch.ones(count, dtype=torch.bool, device=environment.device)
-        first = map_observation(lambda t: t.to(device, copy=True), observation), state, is_first.to(device)
+        first = map_tree(lambda t: t.to(device, copy=True), observation), state, is_first.to(device)
         while finished < episodes:
             if deadline is not None and time.monotonic() > deadline:
                 break
-            seen = map_observation(lambda t: t.to(device), observation)
+            seen = map_tree(lambda t: t.to(device), observation)
             action, state, _ = actor(seen, state, is_first.to(device))
             step = environment.step(action.to(environment.device))
             ended_here = step.terminated | step.truncated

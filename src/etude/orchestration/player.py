@@ -10,8 +10,9 @@ import torch
 
 from etude.acting.actor import Actor
 from etude.compute.random_streams import derive_seed
+from etude.compute.trees import map_tree
 from etude.environments.rendering import Camera
-from etude.environments.vector import Observation, VectorEnvironment, map_observation
+from etude.environments.vector import Observation, VectorEnvironment
 
 Array = np.ndarray | dict[str, np.ndarray]
 
@@ -73,7 +74,7 @@ class Player:
     @torch.no_grad()
     def step(self) -> Moment:
         """Act once."""
-        seen = map_observation(lambda tensor: tensor.to(self._device), self._observation)
+        seen = map_tree(lambda tensor: tensor.to(self._device), self._observation)
         before = _array(self._observation)
         action, self._state, extras = self._actor(seen, self._state, self._is_first)
         step = self.environment.step(action.to(self.environment.device))

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from etude.compute.captured import Captured
 from etude.compute.random_streams import derive_seed
+from etude.compute.trees import map_tree
 from etude.config.robots import RobotConfig
 from etude.config.schema import EnvironmentConfig
 from etude.environments.mirror import Mirror
-from etude.environments.vector import Observation, Step, VectorEnvironment, map_observation
+from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.errors import EtudeError, UserError
 from etude.robots.commands import Commands
 from etude.robots.driving.drawing import RobotCamera, View, read_view
@@ -193,7 +194,7 @@ class RobotVector(VectorEnvironment):
         self.simulation.settle(ended)
         observation = self._look_part(ended)
         if self._captures:  # the next step will write over it before this one is stored
-            observation = map_observation(torch.clone, observation)
+            observation = map_tree(torch.clone, observation)
             self.state.refresh()
         return step._replace(observation=observation)
 

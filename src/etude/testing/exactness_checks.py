@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etude.environments.vector import ACTION_MASK, map_observation
+from etude.compute.trees import map_tree
+from etude.environments.vector import ACTION_MASK
 from etude.orchestration.orchestrator import Orchestrator
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
@@ -136,7 +137,7 @@ def hidden_state(subject: Subject) -> str:
         raise SkippedError("its actor keeps no state")
     run.run()
     observation = run.buffers[next(iter(run.buffers))].columns["observation"]
-    seen = map_observation(lambda column: column.flatten(0, 1)[:1].expand(count, *column.shape[2:]), observation)
+    seen = map_tree(lambda column: column.flatten(0, 1)[:1].expand(count, *column.shape[2:]), observation)
 
     def act(state: Any, first: Tensor) -> ActResult:
         with torch.no_grad():
@@ -202,7 +203,7 @@ def action_mask(subject: Subject) -> str:
 def _length(subject: Subject) -> int:
     """Three rollouts and a half, or as much of anything else."""
     config = subject.compose(PROBE).config
-    rollout = getattr(config.algorithm, "rollout_steps", 1) * config.environment.num_envs
+    rollout = (config.algorithm.rollout_steps or 1) * config.environment.num_envs
     return max(400, 7 * rollout // 2)
 
 

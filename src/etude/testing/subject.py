@@ -60,7 +60,7 @@ class Subject:
     @cached_property
     def gamma(self) -> float:
         """The discount that values are checked for."""
-        found = getattr(self.compose("TimeLimit").config.algorithm, "gamma", None)
+        found = self.compose("TimeLimit").config.algorithm.gamma
         if not isinstance(found, float):
             raise SkippedError("it has no setting algorithm.gamma to compute the right value with")
         return found

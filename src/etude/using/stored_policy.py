@@ -15,6 +15,7 @@ from etude.config.schema import Config
 from etude.environments.make import make_environment
 from etude.environments.vector import VectorEnvironment
 from etude.errors import UserError
+from etude.files.printable import one_line
 from etude.runs import own_code, trust
 from etude.runs.places import default_root
 from etude.runs.run import Run
@@ -96,8 +97,8 @@ class PolicyInFile(OpenPolicy):
         here = {"observation": environment.single_observation_space, "action": environment.single_action_space}
         for what, space in here.items():
             if recipe.spaces[f"{what}_space"] != space:
-                made_for = recipe.spaces[f"{what}_space"]
-                raise UserError(f"{self.name}: was made for {what}s of {made_for}, and those of {task} are {space}")
+                made_for, found = (one_line(str(each)) for each in (recipe.spaces[f"{what}_space"], space))
+                raise UserError(f"{self.name}: was made for {what}s of {made_for}, and those of {task} are {found}")
         return self.policy
 
 

@@ -12,9 +12,10 @@ import torch
 
 from etude.acting.actor import Actor
 from etude.compute.random_streams import derive_seed
+from etude.compute.trees import map_tree
 from etude.environments.make import make_environment
 from etude.environments.rendering import Camera, frames_per_second, prepare_drawing
-from etude.environments.vector import VectorEnvironment, map_observation
+from etude.environments.vector import VectorEnvironment
 from etude.errors import EtudeError, UserError
 from etude.files.atomic import write_bytes_atomic, write_json_atomic, write_text_atomic
 from etude.files.csv_text import csv_text
@@ -78,7 +79,7 @@ def run_trials(
             def act(observation: Any, is_first: torch.Tensor) -> torch.Tensor:
                 nonlocal state
                 with torch.no_grad():
-                    seen, first = map_observation(there, observation), there(is_first)
+                    seen, first = map_tree(there, observation), there(is_first)
                     action, state, _ = actor(seen, state, first)
                 return action.to(base.device)
 

@@ -24,6 +24,7 @@ from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
+from etude.config.algorithm import AlgorithmSettings
 from etude.config.constraints import Component, NonNegativeSchedule, PositiveFloat, PositiveInt, PositiveSchedule, UnitInterval
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
@@ -37,7 +38,7 @@ from etude.workflows.metrics import Metrics
 
 
 @dataclass(frozen=True)
-class A2CConfig:
+class A2CConfig(AlgorithmSettings):
     """Advantage actor-critic."""
 
     name: str = "a2c"
@@ -79,6 +80,7 @@ class A2C(Workflow):
 
     learns_from = RolloutBuffer
     Config = A2CConfig
+    settings: A2CConfig
     actor: nn.Module
     critic: nn.Module
     supports_ranks: ClassVar[bool] = True
@@ -110,7 +112,7 @@ class A2C(Workflow):
     def initialize(self, context: Context) -> None:
         """Bind actor and critic, and build what surrounds them."""
         super().initialize(context)
-        self.settings = settings = context.config.algorithm
+        settings = self.settings
         head = make_head(context.action_space, init_noise_std=settings.init_noise_std, fixed_std=settings.fixed_std)
         self.head = head.to(context.device)
         self._normalizers = Normalizers.build(

@@ -27,6 +27,7 @@ from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.accelerate import is_captured
 from etude.compute.weak_methods import weakly
 from etude.compute.world import ALONE, World
+from etude.config.algorithm import AlgorithmSettings
 from etude.config.constraints import PositiveInt
 from etude.config.hooks import hook as hook
 from etude.config.phases import PhaseType
@@ -107,7 +108,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class AlgorithmConfig:
+class AlgorithmConfig(AlgorithmSettings):
     """Settings every algorithm may have; extend it with your own."""
 
     name: str = ""
@@ -155,6 +156,8 @@ class Workflow(Acts):
     default_num_envs: ClassVar[int | None] = None
     """How many copies of an environment it learns from unless the user or a preset says otherwise."""
 
+    settings: Any
+    """The algorithm's settings, a `Config`."""
     learns_from: ClassVar[type] = object
     """The buffers that its updates can read, as their common class; the default takes any."""
     supports_ranks: ClassVar[bool] = False
@@ -192,7 +195,7 @@ class Workflow(Acts):
     @classmethod
     def default_phases(cls, config: Config) -> Sequence[Mapping[str, Any]]:
         """Return the curriculum used when the user writes none: collect a rollout (or one step), learn, repeat."""
-        collect = {"collect": {"count": getattr(config.algorithm, "rollout_steps", 1)}}
+        collect = {"collect": {"count": config.algorithm.rollout_steps or 1}}
         return [{"name": "train", "hooks": [collect, "update"]}]
 
     @classmethod
@@ -219,10 +222,10 @@ class Workflow(Acts):
     # ---- what an algorithm is -----------------------------------------------------------------------------------------
 
     def initialize(self, context: Context) -> None:
-        """Bind the components by name: `self.actor`."""
-        self.context = context
+        """Bind the settings, and the components by name: `self.actor`."""
+        self.context, self.settings = context, context.config.algorithm
         if context.world.size > 1 and not self.supports_ranks:
-            raise UserError(f"algorithm.name={context.config.algorithm.name}: can't be trained by several processes; use one")
+            raise UserError(f"algorithm.name={self.settings.name}: can't be trained by several processes; use one")
         for role, component in vars(context.components).items():
             setattr(self, role, component)
         self.now = Moment(0, context.config.training.total_steps)
@@ -252,7 +255,7 @@ class Workflow(Acts):
         buffer = self.buffer(phase)
         self.set_schedules(phase)
         moves = self.moves_by_update()
-        batch_size = int(getattr(self.context.config.algorithm, "batch_size", 256))
+        batch_size = int(self.settings.batch_size)
         steps = 0
         while steps < count and buffer.ready:
             if moves and steps:
@@ -393,9 +396,9 @@ def _remembering(make: Callable[[Any], Policy]) -> Callable[[Any], Policy]:
 
 
 def _remembered(policy: Policy, workflow: Workflow) -> Policy:
-    context = getattr(workflow, "context", None)
-    if context is None:  # not initialised: of no settings and spaces yet
+    if "context" not in vars(workflow):  # not initialised: of no settings and spaces yet
         return policy
+    context = workflow.context
     spaces = {"observation_space": context.observation_space, "action_space": context.action_space}
     return remember(policy, Recipe("policy", context.config, spaces))
 

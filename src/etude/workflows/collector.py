@@ -16,9 +16,9 @@ from etude.acting.transfer import Transfer
 from etude.buffers.base import Buffer
 from etude.buffers.last_paths import LastPaths
 from etude.compute.random_streams import RandomStreams, derive_seed
-from etude.compute.trees import restored, storable
+from etude.compute.trees import map_tree, restored, storable
 from etude.environments.snapshots.rewind import RewindError
-from etude.environments.vector import RAW_REWARD, Observation, VectorEnvironment, map_observation
+from etude.environments.vector import RAW_REWARD, Observation, VectorEnvironment
 from etude.workflows.metrics import MetricSums
 
 REPORTED = "collect/"
@@ -115,7 +115,7 @@ class Collector:
             self.episodes.restart()
             return "this environment's state can't be brought back: new episodes begin, unlike in a run never stopped"
         carried = restored(state["state"], self._device, initial_state(self.environment.num_envs))
-        observation = map_observation(self._to_environment, state["observation"])
+        observation = map_tree(self._to_environment, state["observation"])
         self._standing = Standing(observation, self._to_environment(state["is_first"]), carried)
         return None
 

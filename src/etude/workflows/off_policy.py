@@ -19,6 +19,7 @@ from etude.components.distributions import BoundedHead
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
+from etude.config.algorithm import AlgorithmSettings
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -36,12 +37,12 @@ from etude.environments.vector import Observation
 from etude.errors import did_you_mean
 from etude.learning.sources import Replayed
 from etude.learning.update import Batch, Out, Update
-from etude.workflows.base import ActResult, Context, HookResult, Phase, State, Workflow
+from etude.workflows.base import ActResult, HookResult, Phase, State, Workflow
 from etude.workflows.metrics import Metrics
 
 
 @dataclass(frozen=True)
-class OffPolicyConfig:
+class OffPolicyConfig(AlgorithmSettings):
     """Settings that every algorithm with a replay buffer has."""
 
     name: str = ""
@@ -76,9 +77,11 @@ class OffPolicyConfig:
             )
         if config.environment.normalize_rewards:
             yield f"environment.normalize_rewards: not with {self.name}, which replays old rewards; use algorithm.reward_scale"
-        read = getattr(algorithms.resolve(self.name), "columns", ())
-        for name, options in config.buffers.items():
-            for column in map(todays_name, getattr(options, "leave_out", ())):
+        workflow = algorithms.resolve(self.name)
+        read = workflow.columns if issubclass(workflow, OffPolicy) else ()
+        left_out = {name: replay.leave_out for name, replay in config.buffers.items() if isinstance(replay, ReplayConfig)}
+        for name, columns in left_out.items():
+            for column in map(todays_name, columns):
                 if column in read:
                     yield f"buffers.{name}.leave_out: '{column}' is what {self.name} learns from"
                 elif column not in STEP_COLUMNS:
@@ -124,11 +127,6 @@ class OffPolicy(Workflow):
         """Return how many gradient steps the whole run takes."""
         settings, steps = config.algorithm, max(0, config.training.total_steps - config.algorithm.learning_starts)
         return steps // (settings.train_every * config.environment.num_envs) * settings.gradient_steps
-
-    def initialize(self, context: Context) -> None:
-        """Bind the components."""
-        super().initialize(context)
-        self.settings = context.config.algorithm
 
     @abstractmethod
     def losses(self) -> Update:

@@ -29,6 +29,7 @@ from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.components.symmetry import find_mirror, mirror_error, with_images
 from etude.compute.accelerate import is_captured
+from etude.config.algorithm import AlgorithmSettings
 from etude.config.constraints import (
     Bounds,
     Component,
@@ -65,7 +66,7 @@ STOPS_AT = 1.5
 
 
 @dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(AlgorithmSettings):
     """Proximal policy optimisation."""
 
     name: str = "ppo"
@@ -147,6 +148,7 @@ class PPO(Workflow):
 
     learns_from = RolloutBuffer
     Config = PPOConfig
+    settings: PPOConfig
     actor: nn.Module
     critic: nn.Module
     supports_ranks: ClassVar[bool] = True
@@ -157,11 +159,6 @@ class PPO(Workflow):
         """Two separate networks, so that the value loss can't disturb the policy."""
         network = {"type": "mlp", "hidden_dims": [64, 64], "activation": "tanh"}
         return {"actor": network, "critic": dict(network)}
-
-    @classmethod
-    def default_buffers(cls) -> dict[str, Any]:
-        """One rollout."""
-        return {"rollout": {"type": "rollout"}}
 
     @classmethod
     def gradient_steps(cls, config: Config) -> int:
@@ -199,8 +196,7 @@ class PPO(Workflow):
     def initialize(self, context: Context) -> None:
         """Bind actor and critic, and build what surrounds them."""
         super().initialize(context)
-        settings: PPOConfig = context.config.algorithm
-        self.settings = settings
+        settings = self.settings
         head = make_head(context.action_space, init_noise_std=settings.init_noise_std, fixed_std=settings.fixed_std)
         self.head = head.to(context.device)
         environment, device = context.config.environment, context.device

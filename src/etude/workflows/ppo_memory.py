@@ -22,7 +22,7 @@ from etude.compute.captured import Captured
 from etude.compute.trees import at, copy_, first_leaf, map_tree, storable
 from etude.config.registry import networks
 from etude.config.schema import Config
-from etude.environments.vector import Observation, map_observation
+from etude.environments.vector import Observation
 from etude.learning.update import Batch
 
 
@@ -53,7 +53,7 @@ class RolloutMemory:
         def by_time(value: Tensor) -> Tensor:
             return value.unflatten(0, (is_first.shape[1], -1)).transpose(0, 1)
 
-        seen, led_to = (map_observation(by_time, each) for each in (observation, next_observation))
+        seen, led_to = (map_tree(by_time, each) for each in (observation, next_observation))
         values, next_values, after = self._values(seen, led_to, self.start["critic"], is_first)
         self.after["critic"] = map_tree(torch.clone, after)
         return values, next_values
@@ -94,9 +94,9 @@ def values_by_steps(
 
 def outputs_of_sequences(network: nn.Module, rows: Batch, role: str) -> Tensor:
     """Return a network's outputs for rows that are whole rollouts, from the stored state on: (n, T, ...) → (n, T, outputs)."""
-    by_time = map_observation(lambda value: value.transpose(0, 1), rows["observation"])
+    by_time = map_tree(lambda value: value.transpose(0, 1), rows["observation"])
     if not has_memory(network):
-        flat = network(map_observation(lambda value: value.flatten(0, 1), by_time))
+        flat = network(map_tree(lambda value: value.flatten(0, 1), by_time))
         return flat.unflatten(0, rows["is_first"].T.shape).transpose(0, 1)
     outputs, _ = network.unroll(by_time, rows[f"{role}_state"], rows["is_first"].T)  # type: ignore[operator] # as above
     return outputs.transpose(0, 1)

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from torch import Generator, Tensor
 
 from etude.buffers.base import Batch
+from etude.config.algorithm import AlgorithmSettings
 from etude.config.constraints import PositiveSchedule, UnitInterval, between
 from etude.config.schedules import Schedule
 from etude.environments.vector import Observation
@@ -28,7 +29,7 @@ TO_GREEDY = Schedule(1.0, 0.05, 0.0, 0.5)
 
 
 @dataclass(frozen=True)
-class QLearningConfig:
+class QLearningConfig(AlgorithmSettings):
     """Tabular Q-learning."""
 
     name: str = "q_learning"
@@ -47,6 +48,7 @@ class QLearning(Workflow):
     """Keeps one number for each pair of observation and action."""
 
     Config = QLearningConfig
+    settings: QLearningConfig
     default_num_envs = 1
 
     @classmethod
@@ -67,13 +69,12 @@ class QLearning(Workflow):
     def initialize(self, context: Context) -> None:
         """Make the table."""
         super().initialize(context)
-        self.settings = settings = context.config.algorithm
         assert isinstance(context.observation_space, spaces.Discrete)
         assert isinstance(context.action_space, spaces.Discrete)
         self._first = int(context.observation_space.start)
         shape = (int(context.observation_space.n), int(context.action_space.n))
         # In double precision: values that differ by less than single precision shows still have an order.
-        self.table = torch.full(shape, settings.initial_value, dtype=torch.float64, device=context.device)
+        self.table = torch.full(shape, self.settings.initial_value, dtype=torch.float64, device=context.device)
         self.scheduled("epsilon")
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:

@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 
 from etude.buffers.base import Batch
 from etude.components.distributions import Distribution, Uniform, check_mask, make_head
+from etude.config.algorithm import AlgorithmSettings
 from etude.config.schema import Config
 from etude.environments.spaces import finite_range
 from etude.environments.vector import ACTION_MASK, Observation
@@ -23,7 +24,7 @@ from etude.workflows.metrics import Metrics
 
 
 @dataclass(frozen=True)
-class RandomConfig:
+class RandomConfig(AlgorithmSettings):
     """Random actions have no settings."""
 
     name: str = "random"

@@ -27,11 +27,13 @@ from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.returns import episode_returns, in_whole_episodes, reward_to_go
 from etude.components.rollout_preparation import Normalizers, episode_ends
 from etude.components.whole_episodes import WaitingSteps
+from etude.compute.trees import map_tree
+from etude.config.algorithm import AlgorithmSettings
 from etude.config.constraints import Component, NonNegativeSchedule, PositiveFloat, PositiveInt, PositiveSchedule, UnitInterval
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
-from etude.environments.vector import ACTION_MASK, Observation, map_observation
+from etude.environments.vector import ACTION_MASK, Observation
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Stage, Update
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
@@ -39,7 +41,7 @@ from etude.workflows.metrics import Metrics
 
 
 @dataclass(frozen=True)
-class ReinforceConfig:
+class ReinforceConfig(AlgorithmSettings):
     """REINFORCE."""
 
     name: str = "reinforce"
@@ -79,6 +81,7 @@ class Reinforce(Workflow):
 
     learns_from = RolloutBuffer
     Config = ReinforceConfig
+    settings: ReinforceConfig
     actor: nn.Module
 
     @classmethod
@@ -101,7 +104,7 @@ class Reinforce(Workflow):
     def initialize(self, context: Context) -> None:
         """Bind the actor, and build what surrounds it."""
         super().initialize(context)
-        self.settings = settings = context.config.algorithm
+        settings = self.settings
         self.head = make_head(context.action_space, init_noise_std=settings.init_noise_std, fixed_std=settings.fixed_std).to(
             context.device
         )
@@ -178,7 +181,7 @@ class Reinforce(Workflow):
         returns = compute(joined["reward"], between, self.settings.gamma)
         whole = in_whole_episodes(ended, cut) & held
         self.waiting.keep(stretch, ended | cut)
-        rows = map_observation(lambda part: part[whole], joined["observation"])
+        rows = map_tree(lambda part: part[whole], joined["observation"])
         return {"observation": rows, "sample": joined["sample"][whole], "returns": returns[whole]}
 
     def _weights(self, returns: Tensor) -> Tensor:

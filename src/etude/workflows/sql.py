@@ -28,9 +28,10 @@ from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec, vector
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.stein import squash_correction, stein_direction
+from etude.compute.trees import map_tree
 from etude.config.constraints import Bounds, PositiveFloat, PositiveInt
 from etude.config.schema import Config
-from etude.environments.vector import Observation, map_observation
+from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
@@ -116,8 +117,8 @@ class SQL(WithCritics):
         self.target_critic = target_of(self.critic)
         rate = self.scheduled("learning_rate")
         self.sampler_optimizer, self.critic_optimizer = (
-            build_optimizer(self.settings.optimizer, {role: (getattr(self, role).parameters(), rate)})
-            for role in ("sampler", "critic")
+            build_optimizer(self.settings.optimizer, {role: (network.parameters(), rate)})
+            for role, network in {"sampler": self.sampler, "critic": self.critic}.items()
         )
         self._asked = mode_dependent(self.critic)
         self._executor = self.executor(self.losses())
@@ -229,7 +230,7 @@ def sampled(sampler: nn.Module, head: DeterministicHead, observation: Observatio
 
 def repeated(observation: Observation, times: int) -> Observation:
     """(B, ...) → (B · times, ...): each row so many times in turn."""
-    return map_observation(lambda part: part.unsqueeze(1).expand(-1, times, *part.shape[1:]).flatten(0, 1), observation)
+    return map_tree(lambda part: part.unsqueeze(1).expand(-1, times, *part.shape[1:]).flatten(0, 1), observation)
 
 
 def soft_value(values: Tensor, actions: int) -> Tensor:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from etude.compute.trees import map_tree
 from etude.environments.gymnasium import GymnasiumVector
-from etude.environments.vector import Observation, Step, VectorEnvironment, map_observation
+from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.environments.wrappers.build import Wrappers
 from tests.device_double import DEVICE, DeviceTensor, pretend_device
 from tests.environments.wrappers.tasks import actions, around, config_of, make_task, parts
@@ -27,11 +28,11 @@ class OnDevice(VectorEnvironment):
         self.compute_reward = None
 
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, torch.Tensor]]:
-        return map_observation(_there, self.inner.reset(seeds)[0]), {}
+        return map_tree(_there, self.inner.reset(seeds)[0]), {}
 
     def step(self, action: torch.Tensor) -> Step:
         step = self.inner.step(action.to("cpu"))
-        seen, final = (map_observation(_there, part) for part in (step.observation, step.final_observation))
+        seen, final = (map_tree(_there, part) for part in (step.observation, step.final_observation))
         return Step(seen, _there(step.reward), _there(step.terminated), _there(step.truncated), final, {})
 
 

@@ -25,6 +25,7 @@ from etude.config.registry import networks
 from etude.config.validate import Part
 from etude.environments.spaces import leaf_spaces, observation_specs
 from etude.errors import UserError
+from etude.files.printable import one_line
 
 TRUNK = "trunk"
 """The part of a head that is another network."""
@@ -174,7 +175,7 @@ def _check_outputs(cls: Any, outputs: int | gymnasium.Space[Any], where: str) ->
     if is_kind(cls, DecoderNetwork) and not isinstance(outputs, gymnasium.Space):
         raise UserError(f"{where}: reconstructs a space, where {outputs} numbers are needed; use an mlp or a cnn")
     if isinstance(outputs, gymnasium.Space) and not is_kind(cls, DecoderNetwork):
-        raise UserError(f"{where}: gives numbers, where {outputs} is reconstructed; use a decoder")
+        raise UserError(f"{where}: gives numbers, where {one_line(str(outputs))} is reconstructed; use a decoder")
 
 
 def _try(network: nn.Module, inputs: Any, outputs: int | gymnasium.Space[Any], seed: int, where: str) -> None:

@@ -59,8 +59,9 @@ def _modules(networks: Sequence[nn.Module]) -> list[nn.Module]:
 def _depends(module: nn.Module) -> bool:
     if isinstance(module, _DropoutNd | nn.RReLU) or _takes_statistics(module):
         return True
-    drops_out = getattr(module, "dropout", 0)  # recurrent layers and attention have a share of their own
-    return bool(drops_out) or not type(module).__module__.startswith(_INDIFFERENT)
+    if isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout:  # a share of their own
+        return True
+    return not type(module).__module__.startswith(_INDIFFERENT)
 
 
 def _takes_statistics(module: nn.Module) -> bool:

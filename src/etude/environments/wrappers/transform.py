@@ -15,9 +15,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from etude.compute.trees import at, map_tree
 from etude.environments.snapshots import snapshot
 from etude.environments.spaces import leaf_spaces
-from etude.environments.vector import Observation, Step, map_observation
+from etude.environments.vector import Observation, Step
 from etude.errors import UserError
 
 
@@ -96,7 +97,7 @@ class Transform:
             return step._replace(observation=final, reward=reward, final_observation=final)
         seen = step.observation
         if self._hears_of_ends:
-            first = self.begin(_take(seen, ended), ended)
+            first = self.begin(at(seen, ended), ended)
             seen = _put(seen, inner_final, final, ended, first)
         return step._replace(observation=seen, reward=reward, final_observation=final)
 
@@ -130,7 +131,7 @@ class Transform:
             setattr(self, name, self._moved(state[name]) if is_tensors else snapshot.decode(state[name]))
 
     def _moved(self, value: Observation) -> Observation:
-        return map_observation(lambda tensor: tensor.to(self.device, copy=True), value)
+        return map_tree(lambda tensor: tensor.to(self.device, copy=True), value)
 
 
 class PartTransform(Transform):
@@ -209,23 +210,13 @@ def _brief(space: gymnasium.Space[Any]) -> str:
     return str(space)
 
 
-def _take(observation: Observation, rows: Tensor) -> Observation:
-    if isinstance(observation, dict):
-        return {key: value[rows] for key, value in observation.items()}
-    return observation[rows]
-
-
 def _choose(which: Tensor, one: Observation, other: Observation) -> Observation:
     """Return rows of `one` where `which` (N,), of `other` elsewhere."""
-    if isinstance(one, dict):
-        assert isinstance(other, dict)
-        return {key: value if value is other[key] else _choose_rows(which, value, other[key]) for key, value in one.items()}
-    assert not isinstance(other, dict)
-    return one if one is other else _choose_rows(which, one, other)
 
+    def choose(one: Tensor, other: Tensor) -> Tensor:
+        return one if one is other else torch.where(which.view(-1, *[1] * (one.ndim - 1)), one, other)
 
-def _choose_rows(which: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    return torch.where(which.view(-1, *[1] * (one.ndim - 1)), one, other)
+    return map_tree(choose, one, other)
 
 
 def _put(after: Observation, inner_final: Observation, final: Observation, rows: Tensor, first: Observation) -> Observation:

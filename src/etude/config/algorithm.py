@@ -1,0 +1,16 @@
+"""What may be asked of any algorithm's settings, whether it has such a setting or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class AlgorithmSettings:
+    """What every algorithm's `Config` is derived from. One that has such a setting declares a field of the same name."""
+
+    rollout_steps: Any = None
+    """Vector steps per rollout; None: it collects one at a time."""
+    batch_size: Any = 256
+    """Transitions per gradient step, where they are sampled."""
+    gamma: Any = None
+    """Discount; None: it has no such setting."""

@@ -145,7 +145,8 @@ class StoreState:
             )
         same = state["rows"] == store.rows
         first = max(state["begin"], written - store.rows)
-        moved = 0 if same else first  # another ring has other rows: its steps are numbered anew
+        # Another ring has other rows: its steps are numbered anew, from 0 only if nothing came before.
+        moved = 0 if same else first - (store.rows if first else 0)
         store.place_all(first - moved, written - moved)
         before: Any = None
         for number, saved in self._saved(state, first):

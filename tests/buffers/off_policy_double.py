@@ -70,7 +70,7 @@ class LinearQ(Workflow):
             loss.backward()
             self.optimizer.step()
             if "weight" in batch:
-                buffer.write_back(batch["index"], batch["generation"], priority=error)
+                buffer.learned(batch["index"], batch["generation"], priority=error)
             with torch.no_grad():
                 for slow, fast in zip(self.target.parameters(), self.q.parameters(), strict=True):
                     slow.lerp_(fast, 0.05)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from etude.buffers.prioritized import PrioritizedReplayBuffer
+from etude.buffers.hindsight import Hindsight
 from etude.buffers.replay import ReplayBuffer
 from etude.config.schema import EnvironmentConfig
 from etude.environments.make import make_environment
@@ -50,12 +50,10 @@ def _rows(steps: int, *, start: str = "repeat", shape: tuple[int, ...] = (3, 5),
 
 def _assert_alike(single: ReplayBuffer, stacked: ReplayBuffer) -> None:
     """Every transition that can be drawn is, in every column, what the buffer of whole stacks holds there."""
-    assert single._stacks is not None
-    every = torch.arange(single._drawable)
-    places = single._stacks.whole(every)
+    every = torch.arange(single.bounds.count)
+    places = single.places.find({"place": every}, torch.device("cpu"))["index"]
     assert len(places.unique()) == len(every)
-    found = single._batch({"index": every}, torch.device("cpu"), None)
-    expected = stacked._batch({"index": places}, torch.device("cpu"), None)
+    found, expected = (buffer.gather(buffer.tensors(), {"index": places}) for buffer in (single, stacked))
     for key in expected:
         assert torch.equal(found[key], expected[key]), key
 
@@ -69,7 +67,7 @@ def test_every_stack_is_the_one_that_came_in(start: str, n_step: int) -> None:
             buffer.add(row)
         _assert_alike(single, stacked)
         lost = K - 1 if t >= ROWS else 0
-        assert single._drawable == (min(t + 1, ROWS) - lost) * N
+        assert single.bounds.count == (min(t + 1, ROWS) - lost) * N
 
 
 def test_frames_take_their_share_of_the_memory() -> None:
@@ -130,7 +128,7 @@ def test_what_are_no_such_stacks_is_an_error_that_names_the_setting() -> None:
     odd = {**row, "observation": torch.arange(N * 8 * 15).view(N, 8, 3, 5)}
     with pytest.raises(UserError, match="neither their first frame nor zeros"):
         ReplayBuffer(40, N, frame_stack=K).add(odd)
-    with pytest.raises(UserError, match=r"only with buffers\.replay\.type=replay"):
-        PrioritizedReplayBuffer(40, N, frame_stack=K)
+    with pytest.raises(UserError, match=r"frame_stack=4: not with hindsight.*several parts"):
+        ReplayBuffer(40, N, frame_stack=K, hindsight=Hindsight())
     with pytest.raises(UserError, match="holds only 3 steps"):
         ReplayBuffer(3 * N, N, frame_stack=K)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor
 
 from etude.buffers.columns import leaves
-from etude.buffers.hindsight import HindsightBuffer
+from etude.buffers.hindsight import Hindsight
+from etude.buffers.replay import ReplayBuffer
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.workers.vector import WorkerVector
 from etude.errors import UserError
@@ -25,22 +26,30 @@ def distance_reward(achieved: Tensor, desired: Tensor) -> Tensor:
     return -(achieved - desired).abs().sum(-1)
 
 
-def make(rows: int, num_envs: int, **options: Any) -> HindsightBuffer:
-    return HindsightBuffer(rows * num_envs, num_envs, compute_reward=distance_reward, gamma=0.9, **options)
+def make(
+    rows: int, num_envs: int, *, strategy: Any = "future", ratio: float = 4.0, ends: Any = None, **options: Any
+) -> ReplayBuffer:
+    """`ends` says of goals that were reached and goals that were asked for whether that ends an episode."""
+    settings = Hindsight(strategy, ratio, ends_on_success=ends is not None)
+    buffer = ReplayBuffer(rows * num_envs, num_envs, hindsight=settings, **{"gamma": 0.9, **options})
+    assert buffer.goals is not None
+    buffer.goals.compute_reward, buffer.goals.compute_terminated = distance_reward, ends
+    return buffer
 
 
 def row(t: int, num_envs: int, ended: list[bool], is_first: list[bool]) -> dict[str, Any]:
     """Transition t of environment i reaches the goal 1000·t + i; what was asked for is -1."""
     mark = (1000.0 * t + torch.arange(num_envs))[:, None]
     asked = torch.full((num_envs, 1), -1.0)
+    before = torch.where(torch.tensor(is_first)[:, None], mark - 0.5, mark - 1000)
     return {
-        "observation": {"observation": mark, "achieved_goal": mark - 0.5, "desired_goal": asked},
+        "observation": {"observation": mark, "achieved_goal": before, "desired_goal": asked},
         "is_first": torch.tensor(is_first),
         "action": mark.long()[:, 0],
         "reward": torch.full((num_envs,), 7.0),
         "terminated": torch.tensor(ended),
         "truncated": torch.zeros(num_envs, dtype=torch.bool),
-        "next_observation": {"observation": mark + 1, "achieved_goal": mark, "desired_goal": asked},
+        "next_observation": {"observation": mark + 1000, "achieved_goal": mark, "desired_goal": asked},
     }
 
 
@@ -103,7 +112,7 @@ def test_goals_come_from_the_same_episode_as_the_strategy_says(
             assert goal in truth.allowed(mark // 1000, mark % 1000, strategy)
 
 
-def filled(strategy: Any = "future", ratio: float = 4.0, **options: Any) -> HindsightBuffer:
+def filled(strategy: Any = "future", ratio: float = 4.0, **options: Any) -> ReplayBuffer:
     buffer, truth = make(50, 2, strategy=strategy, ratio=ratio, **options), Episodes(50, 2)
     for t in range(70):
         buffer.add(truth.next_row(["ends" if t % 10 == 9 else "goes on"] * 2))
@@ -147,7 +156,7 @@ def test_reaching_the_goal_ends_the_episode_where_the_task_says_so() -> None:
     def reached(achieved: Tensor, desired: Tensor) -> Tensor:
         return (achieved == desired).all(-1)
 
-    batch = filled(ends_on_success=True, compute_terminated=reached).sample(5000, Generator().manual_seed(0))
+    batch = filled(ends=reached).sample(5000, Generator().manual_seed(0))
     other = batch["is_relabelled"]
     success = reached(batch["next_observation"]["achieved_goal"], batch["observation"]["desired_goal"])
     assert torch.equal(batch["terminated"][other], success[other])
@@ -212,10 +221,11 @@ def test_the_tasks_own_reward_judges_whole_batches() -> None:
     environments = [GymnasiumVector(Reach, 2), WorkerVector(Reach, 2, workers=1, timeout_s=30)]
     achieved, desired = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[1.0], [1.0], [3.2]])
     for environment in environments:
-        buffer = HindsightBuffer(20, 2)
+        buffer = ReplayBuffer(20, 2, hindsight=Hindsight())
         buffer.bind(environment)
-        assert buffer.compute_reward is not None
-        assert buffer.compute_reward(achieved, desired).tolist() == [0.0, -1.0, 0.0]
+        assert buffer.goals is not None
+        assert buffer.goals.compute_reward is not None
+        assert buffer.goals.compute_reward(achieved, desired).tolist() == [0.0, -1.0, 0.0]
         assert environment.compute_terminated is not None
         assert environment.compute_terminated(achieved, desired).tolist() == [False] * 3
         environment.close()
@@ -223,18 +233,13 @@ def test_the_tasks_own_reward_judges_whole_batches() -> None:
 
 def test_a_task_without_goals_is_refused() -> None:
     environment = GymnasiumVector(lambda: gymnasium.make("CartPole-v1"), 2)
-    with pytest.raises(UserError, match=r"buffers.replay.type=hindsight: observations have no 'observation'"):
-        HindsightBuffer(20, 2, name="replay").bind(environment)
+    with pytest.raises(UserError, match=r"buffers.replay: hindsight: observations have no 'observation'"):
+        ReplayBuffer(20, 2, hindsight=Hindsight()).bind(environment)
 
 
 def test_a_task_that_can_not_judge_other_goals_is_refused() -> None:
     with pytest.raises(UserError, match=r"the environment has no method compute_reward\(achieved_goal"):
-        HindsightBuffer(20, 2).bind(GymnasiumVector(Blind, 2))
-
-
-def test_several_steps_are_refused() -> None:
-    with pytest.raises(UserError, match=r"buffers.replay.n_step=3: hindsight"):
-        make(5, 2, n_step=3)
+        ReplayBuffer(20, 2, hindsight=Hindsight()).bind(GymnasiumVector(Blind, 2))
 
 
 def test_what_hindsight_reads_is_not_left_out() -> None:

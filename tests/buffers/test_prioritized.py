@@ -8,7 +8,9 @@ import torch
 from torch import Generator, Tensor
 
 from etude.buffers.columns import leaves
-from etude.buffers.prioritized import PrioritizedConfig, PrioritizedReplayBuffer
+from etude.buffers.places import Prioritized, Priority
+from etude.buffers.replay import PrioritizedReplayBuffer, ReplayBuffer
+from etude.buffers.replay_config import PrioritizedConfig
 from etude.config.schedules import Moment, Schedule
 from etude.config.schema import Config, EnvironmentConfig, ExperimentConfig
 from etude.runs.checkpoint import CheckpointStore
@@ -22,20 +24,25 @@ def seeded(seed: int = 0) -> Generator:
     return Generator().manual_seed(seed)
 
 
-def make(rows: int = 10, **options: Any) -> PrioritizedReplayBuffer:
-    return PrioritizedReplayBuffer(rows * N, N, **options)
+def make(rows: int = 10, alpha: float = 0.6, beta: Any = 1.0, smallest_priority: float = 1e-6, **options: Any) -> ReplayBuffer:
+    return ReplayBuffer(rows * N, N, priority=Priority(alpha, beta, smallest_priority), **options)
 
 
-def fill(buffer: PrioritizedReplayBuffer, count: int) -> PrioritizedReplayBuffer:
-    for t in range(buffer.ring.written, buffer.ring.written + count):
+def tree(buffer: ReplayBuffer) -> Any:
+    assert isinstance(buffer.places, Prioritized)
+    return buffer.places.tree
+
+
+def fill(buffer: ReplayBuffer, count: int) -> ReplayBuffer:
+    for t in range(buffer.store.written, buffer.store.written + count):
         buffer.add(transition(t, N))
     return buffer
 
 
-def rank(buffer: PrioritizedReplayBuffer, priority: Tensor) -> None:
+def rank(buffer: ReplayBuffer, priority: Tensor) -> None:
     """Give every slot its priority."""
     index = torch.arange(buffer.size)
-    buffer.write_back(index, buffer.ring.generation(index), priority=priority)
+    buffer.learned(index, buffer.store.generation(index), priority=priority)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
@@ -78,40 +85,40 @@ def test_new_transitions_have_the_largest_priority_so_far() -> None:
     rank(buffer, torch.tensor([2.0, 1, 1, 1, 1, 1]))
     fill(buffer, 1)
     buffer.sample(1, seeded())
-    assert torch.allclose(buffer.tree.leaves[:8], torch.tensor([2.0, 1, 1, 1, 1, 1, 5, 5]).double())
+    assert torch.allclose(tree(buffer).leaves[:8], torch.tensor([2.0, 1, 1, 1, 1, 1, 5, 5]).double())
 
 
 def test_slots_overwritten_since_are_left_alone() -> None:
     buffer = fill(make(rows=4, alpha=1.0), 4)
     batch = buffer.sample(64, seeded())
     fill(buffer, 2)  # over rows 0 and 1: slots 0 to 3
-    buffer.write_back(batch["index"], batch["generation"], priority=torch.full((64,), 7.0))
-    assert torch.allclose(buffer.tree.leaves, torch.tensor([1.0, 1, 1, 1, 7, 7, 7, 7]).double(), atol=1e-5)
+    buffer.learned(batch["index"], batch["generation"], priority=torch.full((64,), 7.0))
+    assert torch.allclose(tree(buffer).leaves, torch.tensor([1.0, 1, 1, 1, 7, 7, 7, 7]).double(), atol=1e-5)
     fill(buffer, 1)
     buffer.sample(1, seeded())
-    assert buffer.tree.leaves[5] == pytest.approx(7, abs=1e-5), "the largest is of transitions that were still there"
+    assert tree(buffer).leaves[5] == pytest.approx(7, abs=1e-5), "the largest is of transitions that were still there"
 
 
 def test_of_several_batches_the_last_decides_and_within_one_the_largest() -> None:
     buffer = fill(make(rows=2, alpha=1.0, smallest_priority=1e-12), 2)
     index = torch.tensor([[0, 1, 1], [1, 1, 2]])
-    buffer.write_back(index, buffer.ring.generation(index), priority=torch.tensor([[9.0, 8, 8], [2, 3, 4]]))
-    assert torch.allclose(buffer.tree.leaves, torch.tensor([9.0, 3, 4, 1]).double())
+    buffer.learned(index, buffer.store.generation(index), priority=torch.tensor([[9.0, 8, 8], [2, 3, 4]]))
+    assert torch.allclose(tree(buffer).leaves, torch.tensor([9.0, 3, 4, 1]).double())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -2.0])
 def test_a_priority_that_is_no_number_breaks_nothing(bad: float) -> None:
     buffer = fill(make(), 3)
     rank(buffer, torch.tensor([bad, 1, 1, 1, 1, 1]))
-    assert buffer.tree.nodes.isfinite().all()
+    assert tree(buffer).nodes.isfinite().all()
     assert buffer.sample(100, seeded())["weight"].isfinite().all()
 
 
 def test_only_priorities_can_be_written_back() -> None:
     buffer = fill(make(), 3)
     batch = buffer.sample(2, seeded())
-    with pytest.raises(TypeError, match="written back 'priority', not latent"):
-        buffer.write_back(batch["index"], batch["generation"], latent=torch.ones(2))
+    with pytest.raises(TypeError, match="told priority by learning, not latent"):
+        buffer.learned(batch["index"], batch["generation"], latent=torch.ones(2))
 
 
 def test_many_batches_at_once_are_the_batches_one_by_one() -> None:
@@ -129,11 +136,13 @@ def test_beta_follows_its_schedule() -> None:
         experiment=ExperimentConfig(device="cpu"), environment=EnvironmentConfig(num_envs=N), algorithm=Learner(gamma=0.9)
     )
     buffer = PrioritizedReplayBuffer.build(PrioritizedConfig(beta=Schedule.parse({"start": 0.4, "end": 1})), config, "b")
-    assert (buffer.beta, buffer.n_step, buffer.alpha) == (0.4, 3, 0.6)
+    places = buffer.places
+    assert isinstance(places, Prioritized)
+    assert (places.beta, buffer.steps.count, places.alpha) == (0.4, 3, 0.6)
     buffer.set_schedules(Moment(50, 100))
-    assert buffer.beta == pytest.approx(0.7)
+    assert places.beta == pytest.approx(0.7)
     buffer.set_schedules(Moment(100, 100))
-    assert buffer.beta == 1.0
+    assert places.beta == 1.0
 
 
 # ---- state ----------------------------------------------------------------------------------------------------------
@@ -149,12 +158,12 @@ def test_priorities_come_back_exactly_and_the_tree_with_them(steps: int, tmp_pat
     saved: Any = store.save({"rank/0": buffer.state_dict()}, counters={"env_steps": 1, "updates": 1}, metadata={}).load()
     loaded = make()
     loaded.load_state_dict(saved["rank/0"])
-    assert torch.equal(loaded.tree.nodes, buffer.tree.nodes), "to the last bit"
+    assert torch.equal(tree(loaded).nodes, tree(buffer).nodes), "to the last bit"
     for _ in range(2):
         left, right = (each.sample_many(2, 30, seeded(1)) for each in (buffer, loaded))
         assert all(torch.equal(a, b) for a, b in zip(leaves(left), leaves(right), strict=True))
         for each, batch in ((buffer, left), (loaded, right)):
-            each.write_back(batch["index"], batch["generation"], priority=batch["reward"] / 1000)
+            each.learned(batch["index"], batch["generation"], priority=batch["reward"] / 1000)
             fill(each, 3)
 
 
@@ -162,11 +171,11 @@ def test_priorities_come_back_exactly_and_the_tree_with_them(steps: int, tmp_pat
 def test_another_capacity_keeps_each_transitions_priority(rows: int) -> None:
     buffer = fill(make(rows=8, alpha=1.0, smallest_priority=1e-9), 13)
     index = torch.arange(16)
-    buffer.write_back(index, buffer.ring.generation(index), priority=buffer.ring.flat["action"].double())
+    buffer.learned(index, buffer.store.generation(index), priority=buffer.store.flat["action"].double())
     loaded = make(rows=rows, alpha=1.0, smallest_priority=1e-9)
     loaded.load_state_dict(buffer.state_dict())
-    marks = loaded.ring.flat["action"][: loaded.size]
-    assert torch.allclose(loaded.tree.leaves[: loaded.size], marks.double())
+    marks = loaded.store.flat["action"][: loaded.size]
+    assert torch.allclose(tree(loaded).leaves[: loaded.size], marks.double())
     assert loaded.size == min(rows, 8) * N
 
 
@@ -176,13 +185,13 @@ def test_another_alpha_holds_for_what_was_saved_too() -> None:
     rank(buffer, priority)
     loaded = make(alpha=1.0)
     loaded.load_state_dict(buffer.state_dict())
-    assert torch.allclose(loaded.tree.leaves[:6], priority.double())
+    assert torch.allclose(tree(loaded).leaves[:6], priority.double())
 
 
 def test_clearing_forgets_priorities() -> None:
     buffer = fill(make(), 10)
     rank(buffer, torch.rand(20, generator=seeded()))
     buffer.clear()
-    assert buffer.tree.total == 0
+    assert tree(buffer).total == 0
     fill(buffer, 1)
     assert set(buffer.sample(50, seeded())["index"].tolist()) == {0, 1}

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from etude.buffers.columns import leaves, map_columns
-from etude.buffers.hindsight import HindsightBuffer
-from etude.buffers.prioritized import PrioritizedReplayBuffer
+from etude.buffers.places import Priority
 from etude.buffers.replay import ReplayBuffer
-from tests.buffers.test_hindsight import distance_reward
+from tests.buffers.test_hindsight import make as make_hindsight
 from tests.buffers.test_hindsight import row as goal_row
 from tests.buffers.transitions import transition
 from tests.device_double import DEVICE, DeviceTensor, HostReadError, pretend_device
@@ -22,8 +21,9 @@ N = 2
 MAKERS: dict[str, Callable[..., ReplayBuffer]] = {
     "replay": ReplayBuffer,
     "n_step": lambda *args, **options: ReplayBuffer(*args, n_step=3, gamma=0.9, **options),
-    "prioritized": PrioritizedReplayBuffer,
-    "hindsight": lambda *args, **options: HindsightBuffer(*args, compute_reward=distance_reward, **options),
+    "prioritized": lambda *args, **options: ReplayBuffer(*args, priority=Priority(), **options),
+    "sequence": lambda *args, **options: ReplayBuffer(*args, sequence=3, **options),
+    "hindsight": lambda capacity, n, **options: make_hindsight(capacity // n, n, **options),
 }
 
 
@@ -41,10 +41,12 @@ def run(kind: str, device: Any, steps: int = 13) -> list[dict[str, Any]]:
     batches = []
     for t in range(steps):
         buffer.add(map_columns(row(kind, t), lambda column: column.to(device)))
+        if not buffer.bounds.count:
+            continue
         batches.append(buffer.sample_many(2, 8, generator))
         if kind == "prioritized":
             batch = batches[-1]
-            buffer.write_back(batch["index"], batch["generation"], priority=batch["reward"] / 1000)
+            buffer.learned(batch["index"], batch["generation"], priority=batch["reward"] / 1000)
     buffer.clear()
     return batches
 
@@ -62,20 +64,20 @@ def test_the_host_is_never_asked_to_wait(kind: str, monkeypatch: pytest.MonkeyPa
 
 def test_the_double_would_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     with pretend_device(monkeypatch):
-        buffer = PrioritizedReplayBuffer(14, N, device=DEVICE)
+        buffer = ReplayBuffer(14, N, priority=Priority(), device=DEVICE)
         buffer.add(map_columns(row("replay", 0), lambda column: column.to(DEVICE)))
         buffer.sample(1, torch.Generator(DEVICE))
         with pytest.raises(HostReadError):
-            float(buffer.tree.total)
+            float(buffer.places.tree.total)  # type: ignore[attr-defined]
 
 
 def test_a_buffer_on_the_host_gives_batches_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     with pretend_device(monkeypatch):
-        buffer = PrioritizedReplayBuffer(14, N, device="cpu")
+        buffer = ReplayBuffer(14, N, priority=Priority(), device="cpu")
         buffer.add(row("replay", 0))
         batch = buffer.sample(4, torch.Generator(DEVICE))
         assert all(isinstance(column, DeviceTensor) for column in leaves(batch))
-        buffer.write_back(batch["index"], batch["generation"], priority=batch["reward"])
+        buffer.learned(batch["index"], batch["generation"], priority=batch["reward"])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -92,9 +94,11 @@ def test_the_same_on_a_gpu(kind: str) -> None:
     try:
         for t in range(1, 13):
             buffer.add(rows[t])
+            if not buffer.bounds.count:
+                continue
             batch = buffer.sample_many(2, 8, generator)
             if kind == "prioritized":
-                buffer.write_back(batch["index"], batch["generation"], priority=batch["reward"])
+                buffer.learned(batch["index"], batch["generation"], priority=batch["reward"])
     finally:
         torch.cuda.set_sync_debug_mode("default")
     fresh = MAKERS[kind](14, N, device="cuda")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Generator
 
-from etude.buffers import ring_state
+from etude.buffers import store_state
 from etude.buffers.columns import leaves
 from etude.runs.run import Run
 from etude.training import assembly, stored_config
@@ -24,8 +24,8 @@ WORDS = ("environment.num_envs=3", "training.total_steps=900", "checkpoint.every
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring_state, "SMALLEST_SEGMENT", 2000)
-    monkeypatch.setattr(ring_state, "SEGMENTS_PER_RING", 7)
+    monkeypatch.setattr(store_state, "SMALLEST_SEGMENT", 2000)
+    monkeypatch.setattr(store_state, "SEGMENTS_PER_RING", 7)
 
 
 @pytest.mark.parametrize("kind", ["replay", "prioritized"])

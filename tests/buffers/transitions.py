@@ -1,4 +1,7 @@
-"""Transitions that say which ones they are: number `t` of environment `i` holds 1000·t + i in every column."""
+"""Transitions that say which ones they are: number `t` of environment `i` holds 1000·t + i in every column.
+
+Each leads to what the next one sees; where an episode ends, to half of one more than it saw itself.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ def transition(
     terminated: Sequence[bool] | None = None,
     truncated: Sequence[bool] | None = None,
     is_first: Sequence[bool] | None = None,
+    lost: Sequence[bool] | None = None,
 ) -> dict[str, Any]:
     """A row as the collector writes it."""
     mark = 1000 * t + torch.arange(num_envs)
@@ -23,6 +27,8 @@ def transition(
     def flags(given: Sequence[bool] | None) -> Tensor:
         return torch.zeros(num_envs, dtype=torch.bool) if given is None else torch.tensor(given)
 
+    ends = flags(terminated) | flags(truncated) | flags(lost)
+    led_to = torch.where(ends, mark + 0.5, mark + 1000.0)[:, None].double()
     return {
         "observation": {"vector": mark[:, None].double().expand(num_envs, 2), "picture": _picture(mark)},
         "is_first": flags(is_first),
@@ -30,7 +36,10 @@ def transition(
         "reward": mark.float(),
         "terminated": flags(terminated),
         "truncated": flags(truncated),
-        "next_observation": {"vector": mark[:, None].double().expand(num_envs, 2) + 0.5, "picture": _picture(mark + 1)},
+        "next_observation": {
+            "vector": led_to.expand(num_envs, 2),
+            "picture": _picture(torch.where(ends, mark + 1, mark + 1000)),
+        },
     }
 
 

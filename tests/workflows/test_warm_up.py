@@ -33,7 +33,7 @@ def test_a_warm_up_that_would_never_end_is_refused(spec: str) -> None:
 def test_a_buffer_that_memory_made_smaller_ends_the_warm_up_when_it_is_full() -> None:
     words = ("buffers.replay.min_size=10", "algorithm.learning_starts=100", "training.total_steps=60", *TINY)
     orchestrator = start("Pendulum-v1:sac", words)
-    orchestrator.buffers["replay"].ring.rows = 10  # as where free memory is short
+    orchestrator.buffers["replay"].store.rows = 10  # as where free memory is short
     held = []
     while orchestrator._run_cycle():
         held.append((orchestrator.buffers["replay"].size, orchestrator.workflow.is_warming_up()))  # type: ignore[attr-defined]

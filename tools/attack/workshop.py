@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from etude.buffers import ring_state
+from etude.buffers import store_state
 from etude.runs import provenance
 from tools.attack.victims import OWN_MODULE, write_own_code
 
@@ -63,7 +63,7 @@ def workshop() -> Iterator[Path]:
     in_memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="etude-attack-", dir=in_memory if os.access(in_memory, os.W_OK) else None))
     place, variables, threads = Path.cwd(), dict(os.environ), torch.get_num_threads()
-    packages, segment = provenance.installed_packages, ring_state.SMALLEST_SEGMENT
+    packages, segment = provenance.installed_packages, store_state.SMALLEST_SEGMENT
     (folder / "home").mkdir()
     write_own_code(folder)
     os.environ["XDG_DATA_HOME"] = str(folder / "home")
@@ -72,13 +72,13 @@ def workshop() -> Iterator[Path]:
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     provenance.installed_packages = dict  # type: ignore[assignment] # a second a run, and no part of what is attacked
-    ring_state.SMALLEST_SEGMENT = 512  # so that small buffers are saved in segments as large ones are
+    store_state.SMALLEST_SEGMENT = 512  # so that small buffers are saved in segments as large ones are
     torch.set_num_threads(1)
     try:
         yield folder
     finally:
         torch.set_num_threads(threads)
-        provenance.installed_packages, ring_state.SMALLEST_SEGMENT = packages, segment
+        provenance.installed_packages, store_state.SMALLEST_SEGMENT = packages, segment
         sys.path.remove(str(folder))
         sys.modules.pop(OWN_MODULE, None)
         os.chdir(place)

@@ -112,8 +112,8 @@ class Buffer(ABC):
     def set_schedules(self, now: Moment) -> None:  # noqa: B027 # most have none
         """Give settings that change over a run their value at a moment of it; before each update."""
 
-    def write_back(self, index: Tensor, generation: Tensor, **columns: Tensor) -> None:
-        """Change columns of sampled rows (priorities, latents); rows overwritten since are left alone."""
+    def learned(self, index: Tensor, generation: Tensor, **per_row: Tensor) -> None:
+        """Write back what was learnt of sampled rows (priorities, latents); rows overwritten since are left alone."""
         raise NotImplementedError(f"a {type(self).__name__} has no columns to write back")
 
     def given_non_finite(self) -> str | None:
@@ -151,10 +151,10 @@ def bytes_of_space(space: gymnasium.Space[Any]) -> int:
     return math.prod(space.shape or ()) * (width or getattr(space.dtype, "itemsize", 8))
 
 
-def bytes_of_step(observation: gymnasium.Space[Any], action: gymnasium.Space[Any], *, frames: int = 1) -> int:
-    """Return about how much memory a transition takes; of stacks of `frames` one frame is kept."""
-    # Both ends of a transition, the action, the reward and three flags; what an algorithm adds is small.
-    return 2 * bytes_of_space(observation) // frames + bytes_of_space(action) + 4 + 3
+def bytes_of_step(observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> int:
+    """Return about how much memory a transition takes that is kept with both of its ends."""
+    # The action, the reward and three flags besides; what an algorithm adds is small.
+    return 2 * bytes_of_space(observation) + bytes_of_space(action) + 4 + 3
 
 
 def in_bytes(count: float) -> str:

@@ -1,58 +1,36 @@
-"""Uniform replay: the last transitions, sampled again and again."""
+"""Replay: the last transitions, drawn again and again. A store holds them, places say which are drawn, views what is seen."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from functools import partial
+from typing import Any, Self
 
 import torch
 from torch import Generator, Tensor
 
-from etude.buffers.base import Batch, Buffer, bytes_of_step, bytes_per_transition, in_bytes, say
-from etude.buffers.columns import leaves, map_columns, take, todays_name, todays_names
+from etude.buffers.base import Batch, Buffer, bytes_of_space, bytes_per_transition, in_bytes, say
+from etude.buffers.columns import map_columns, todays_name, todays_names
+from etude.buffers.episodes import STEP
 from etude.buffers.frame_stacks import FrameStacks
 from etude.buffers.free_memory import free_memory
 from etude.buffers.given import given_non_finite
-from etude.buffers.n_step import LookAhead
-from etude.buffers.ring import Ring
-from etude.buffers.ring_state import RingState
-from etude.config.constraints import NonNegativeInt, PositiveInt, at_least
+from etude.buffers.hindsight import Hindsight, OtherGoals
+from etude.buffers.places import Bounds, Prioritized, Priority, Uniform
+from etude.buffers.replay_config import HindsightConfig, PrioritizedConfig, ReplayConfig, own_view, settings_of
+from etude.buffers.store import AT, LEADS_TO, OBSERVATIONS, Store, room_for_ends
+from etude.buffers.store_state import StoreState
+from etude.buffers.views import Held, Steps, View
+from etude.config.schedules import Moment
 from etude.config.schema import Config
 from etude.errors import UserError
 
-FAR_MORE_THAN_HELD = 2**62
-"""Places are drawn as the rest of a whole number below this: how many are held may then be known on the device alone."""
 SHARE_OF_FREE_MEMORY = 0.8
 """What a buffer that must shrink leaves to the rest: networks, batches, other processes."""
 
 
-@dataclass(frozen=True)
-class ReplayConfig:
-    """The last transitions, sampled uniformly."""
-
-    type: str = "replay"
-    """The registered name of the buffer."""
-    capacity: PositiveInt = 1_000_000
-    """Transitions held. More remembers older policies' experience longer and takes more memory."""
-    min_size: NonNegativeInt | None = None
-    """Transitions before learning starts. Default: the algorithm's learning_starts, or its batch_size."""
-    n_step: PositiveInt | None = None
-    """Rewards summed before bootstrapping. More learns faster from rare rewards and leans on old behaviour. Default: the
-    algorithm's n_step, or 1."""
-    device: str = "auto"
-    """Where transitions lie: auto is where the networks live; cpu saves GPU memory and costs a copy per batch."""
-    on_low_memory: Literal["shrink", "strict"] = "shrink"
-    """If the capacity does not fit into free memory: shrink makes it fit and says so, strict is an error."""
-    leave_out: tuple[str, ...] = ()
-    """Columns that the learner does not need and that are not stored."""
-    frame_stack: Annotated[int, at_least(2)] | None = None
-    """Observations are stacks of so many frames along their first dimension, the newest last: keep one frame of each and put
-    stacks together when they are sampled. 4 takes a quarter of the memory."""
-
-
 class ReplayBuffer(Buffer):
-    """A ring of transitions on any device. Nothing in adding or sampling asks the device for a number."""
+    """The last transitions, on any device. Nothing in adding or sampling asks the device for a number."""
 
     Config: type = ReplayConfig
 
@@ -69,36 +47,57 @@ class ReplayBuffer(Buffer):
         strict: bool = False,
         leave_out: tuple[str, ...] = (),
         frame_stack: int | None = None,
+        sequence: int | None = None,
+        rewritten: tuple[str, ...] = (),
+        priority: Priority | None = None,
+        hindsight: Hindsight | None = None,
+        view: View | None = None,
     ) -> None:
         self._check(capacity, num_envs, min_size, name)
-        needed = ("reward", "terminated") if n_step == 1 else ("reward", "terminated", "truncated", "is_first")
-        for column in leave_out:
-            if column in needed:
-                raise UserError(f"buffers.{name}.leave_out: '{column}' is needed" + (" for n_step" if n_step > 1 else ""))
         self.name, self.strict, self.leave_out = name, strict, tuple(map(todays_name, leave_out))
-        self.min_size, self.n_step, self.gamma = min_size, n_step, gamma
-        self.ring = Ring(capacity // num_envs, name, torch.device(device))
-        self._asked_rows = self.ring.rows
-        if frame_stack is not None and type(self) is not ReplayBuffer:
-            raise UserError(f"buffers.{name}.frame_stack={frame_stack}: only with buffers.{name}.type=replay; set it to null")
-        self._stacks = None if frame_stack is None else FrameStacks(frame_stack, self.ring, name)
-        self._frames_of_stack = frame_stack or 1
-        self._num_envs = num_envs
-        self._look_ahead: LookAhead | None = None
-        self._expected_bytes: int | None = None
+        self.min_size, self.sequence, self._num_envs = min_size, sequence, num_envs
+        rows = capacity // num_envs
+        self.store = Store(rows, name, torch.device(device), keeps_ends="next_observation" not in self.leave_out)
+        self._asked_rows = rows
+        self.steps = Steps(n_step, gamma)
+        self.stacks = None if frame_stack is None else FrameStacks(frame_stack, rows, name)
+        self.goals = None if hindsight is None else OtherGoals(hindsight, self.store)
+        self.views = [each for each in (self.goals, view) if each is not None]
+        self._check_views()
+        parts = [*self.views, *([] if self.stacks is None else [self.stacks])]
+        ahead = max((each.reach[1] for each in parts), default=0) + (0 if sequence is None else sequence - 1)
+        self.bounds = Bounds(self.store, (max((each.reach[0] for each in parts), default=0), ahead))
+        self.places = Uniform(self.bounds) if priority is None else Prioritized(self.bounds, priority)
+        self._draws = tuple(name for each in self.views for name in each.draws)
+        self.rewritten, self._saver = rewritten, StoreState(self.store, rewritten)
+        self._expected: dict[str, int] = {}
         self._notes: list[str] = []
-        self._saver = RingState(self.ring)
-        self._size_there: Tensor | None = None
-        self._known_there = 0
+
+    def _check_views(self) -> None:
+        needs = {
+            "n_step" if self.steps.count > 1 else "": self.steps.needs,
+            "sequences": ("is_first",) if self.sequence else (),
+        }
+        needs |= {"frame_stack": () if self.stacks is None else self.stacks.needs}
+        needs |= {"hindsight" if each is self.goals else type(each).__name__: each.needs for each in self.views}
+        for what, columns in needs.items():
+            for column in columns:
+                if column in self.leave_out:
+                    raise UserError(f"buffers.{self.name}.leave_out: '{column}' is needed" + (f" for {what}" if what else ""))
+        if self.goals is not None and self.sequence is not None:
+            raise UserError(
+                f"buffers.{self.name}.sequence={self.sequence}: not with hindsight: a window goes on across episodes, each of "
+                "which has a goal of its own; set one of them to null"
+            )
+        if self.goals is not None and self.stacks is not None:
+            raise UserError(
+                f"buffers.{self.name}.frame_stack={self.stacks.count}: not with hindsight: tasks with goals have observations "
+                "of several parts, which are no frames; set one of them to null"
+            )
 
     @classmethod
     def build(cls, options: Any, config: Config, name: str) -> Self:
         """Make the buffer that its options describe; the algorithm's own settings fill what they leave open."""
-        return cls(**cls.arguments(options, config, name))
-
-    @classmethod
-    def arguments(cls, options: Any, config: Config, name: str) -> dict[str, Any]:
-        """Return what the constructor is given for these options."""
         algorithm = config.algorithm
         n_step = options.n_step or getattr(algorithm, "n_step", 1)
         gamma = getattr(algorithm, "gamma", None)
@@ -106,18 +105,23 @@ class ReplayBuffer(Buffer):
             raise UserError(f"buffers.{name}.n_step={n_step}: {algorithm.name} has no gamma to discount rewards with")
         first_batch = max(1, int(getattr(algorithm, "batch_size", 1)))
         wanted = options.min_size if options.min_size is not None else getattr(algorithm, "learning_starts", first_batch)
-        return {
-            "capacity": options.capacity,
-            "num_envs": config.environment.num_envs,
-            "min_size": max(1, wanted),
-            "n_step": n_step,
-            "gamma": 1.0 if gamma is None else float(gamma),
-            "name": name,
-            "device": config.experiment.device if options.device == "auto" else options.device,
-            "strict": options.on_low_memory == "strict",
-            "leave_out": options.leave_out,
-            "frame_stack": options.frame_stack,
-        }
+        return cls(
+            capacity=options.capacity,
+            num_envs=config.environment.num_envs,
+            min_size=max(1, wanted),
+            n_step=n_step,
+            gamma=1.0 if gamma is None else float(gamma),
+            name=name,
+            device=config.experiment.device if options.device == "auto" else options.device,
+            strict=options.on_low_memory == "strict",
+            leave_out=options.leave_out,
+            frame_stack=options.frame_stack,
+            sequence=options.sequence,
+            rewritten=options.rewritten,
+            priority=settings_of(Priority, options, "priority"),
+            hindsight=settings_of(Hindsight, options, "hindsight"),
+            view=None if options.view is None else own_view(options.view, f"buffers.{name}.view"),
+        )
 
     @staticmethod
     def _check(capacity: int, num_envs: int, min_size: int, name: str) -> None:
@@ -133,230 +137,340 @@ class ReplayBuffer(Buffer):
     # ---- writing ------------------------------------------------------------------------------------------------------
 
     @property
-    def columns(self) -> dict[str, Any]:  # type: ignore[override] # the ring's own
-        """The stored columns (rows, N, ...)."""
-        return self.ring.columns
+    def columns(self) -> dict[str, Any]:  # type: ignore[override] # the store's own
+        """The stored columns (rows, N, ...), without the observations."""
+        return self.store.columns
 
     @property
     def capacity(self) -> int:
         """How many transitions fit."""
-        return self.ring.rows * self._num_envs
+        return self.store.rows * self._num_envs
 
     @property
     def reduced_to(self) -> int | None:
         """The capacity, where memory made it smaller than asked."""
-        return None if self.ring.rows == self._asked_rows else self.capacity
+        return None if self.store.rows == self._asked_rows else self.capacity
 
     @property
     def is_full(self) -> bool:
         """Whether the oldest transitions make room for new ones."""
-        return self.size >= self.capacity
+        return self.store.is_full
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Copy one vector step (N, ...) in, over the oldest one if there is no room."""
-        kept = {key: value for key, value in row.items() if key not in self.leave_out} if self.leave_out else row
-        if self._stacks is not None:
-            if not self.ring.written:
-                self._stacks.note_start(kept)
-            kept = self._stacks.single(kept, row["is_first"])
-        if not self.ring.columns:
-            self._allocate(kept)
-        self.ring.add(kept)
+        """Copy one vector step (N, ...) in, over the oldest one if there is no room.
+
+        What it saw is where the step before led, unless `is_first`; so it is not kept twice.
+        """
+        if self.stacks is not None:
+            if not self.store.written:
+                self.stacks.note_start(row["observation"])
+            row = self.stacks.single(row)
+        if self.goals is not None:
+            row = self.goals.with_step(row)
+        if not self.store.columns:
+            self._allocate(self._kept(row))
+        if self.goals is not None:
+            self.goals.episodes.add(row, row[STEP])
+        self.store.add(row)
+
+    def _kept(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {key: value for key, value in row.items() if key not in self.leave_out} if self.leave_out else row
 
     @property
     def takes_arrays(self) -> bool:
         """Where they are copied as they come."""
-        on_host = self.ring.device.type == "cpu" and bool(self.ring.columns)
-        return on_host and self._stacks is None and type(self).add is ReplayBuffer.add
+        return self.store.device.type == "cpu" and bool(self.store.columns) and self.goals is None
 
     def given_non_finite(self) -> str | None:
         """Return what the environment gave that is NaN or infinite, the oldest first."""
-        return given_non_finite(self.columns, self.ring.begin % self.ring.rows)
+        store, columns = self.store, {name: value for name, value in self.columns.items() if name not in (AT, LEADS_TO)}
+        for name, where in zip(OBSERVATIONS if store.memory else (), (AT, LEADS_TO), strict=False):
+            place = store.columns[where]
+            columns |= {f"{name}{part}": memory[place] for part, memory in _floats(store.memory["observation"]).items()}
+        return given_non_finite(columns, store.begin % store.rows)
 
     def bind(self, environment: Any) -> None:
         """Look how much memory the task's transitions will take, so that what does not fit is known before the run begins."""
         observation, action = environment.single_observation_space, environment.single_action_space
-        if self._stacks is not None:
-            self._stacks.check(observation)
-        self._expected_bytes = bytes_of_step(observation, action, frames=self._frames_of_stack)
-        note = self._fit(self._expected_bytes, environment.num_envs)
+        if self.stacks is not None:
+            self.stacks.check(observation)
+        for view in self.views:
+            view.bind(environment)
+        frame = bytes_of_space(observation) // (1 if self.stacks is None else self.stacks.count)
+        # The action, the reward, three flags and two places; what an algorithm adds is small.
+        each = bytes_of_space(action) + 4 + 3 + 8 + sum(view.bytes_each for view in self.views)
+        note = self._fit(frame, each, environment.num_envs)
         self._notes = [note] if note else []
 
     def begin(self, observation: Any) -> None:
         """See how episodes begin, where stacks are put together from that."""
-        if self._stacks is not None:
-            self._stacks.note_start({"observation": observation})
+        if self.stacks is not None:
+            self.stacks.note_start(observation)
 
     def notes(self) -> list[str]:
-        """Return how much memory it will take, and whether that made it smaller than asked."""
+        """Return how much memory it will take and for what, and whether that made it smaller than asked."""
         size = self.capacity
         expected = f"buffer '{self.name}': {size:,} transitions"
-        if self._expected_bytes is not None:
-            expected += f", about {in_bytes(size * self._expected_bytes)} on {self.ring.device}"
+        if self._expected:
+            parts = [f"{in_bytes(count)} {what}" for what, count in self._expected.items() if count]
+            total = in_bytes(sum(self._expected.values()))
+            expected += f", about {total} on {self.store.device} ({', '.join(parts)})"
+        if self.rewritten:
+            expected += f"; {', '.join(self.rewritten)} come with the first step and are not counted"
         return [*self._notes, f"{expected}; learning starts at {self.min_size:,}"]
 
-    def _fit(self, each: int, num_envs: int) -> str | None:
-        """Make the ring fit into free memory for transitions of so many bytes; returns what to tell the user about it."""
-        ring, free = self.ring, free_memory(self.ring.device)
-        asked = ring.rows * num_envs
-        if free is None or each * asked <= free:
+    def _needed(self, rows: int, frame: int, each: int, num_envs: int) -> dict[str, int]:
+        """Return the bytes that so many rows take, for steps of an observation of `frame` bytes and `each` for the rest."""
+        ends = room_for_ends(rows, num_envs, frame) if self.store.keeps_ends else 0
+        return {
+            "of steps": (rows + 1) * num_envs * frame + rows * num_envs * each,
+            "for ends of episodes": ends * num_envs * (frame + (8 if ends < rows else 0)),
+            "of priorities": self.places.expected_bytes(rows * num_envs),
+        }
+
+    def _fit(self, frame: int, each: int, num_envs: int) -> str | None:
+        """Make the store fit into free memory; returns what to tell the user about it."""
+        store, free = self.store, free_memory(self.store.device)
+        asked = store.rows * num_envs
+        self._expected = self._needed(store.rows, frame, each, num_envs)
+        needed = sum(self._expected.values())
+        if free is None or needed <= free:
             return None
         if self.strict:
             raise UserError(
-                f"buffers.{self.name}.capacity={asked}: {asked:,} transitions of about {each:,} bytes do not fit into the "
-                f"{in_bytes(free)} free on {ring.device}; lower it, or set buffers.{self.name}.on_low_memory=shrink"
+                f"buffers.{self.name}.capacity={asked}: {asked:,} transitions of about {needed // asked:,} bytes do not fit "
+                f"into the {in_bytes(free)} free on {store.device}; lower it, or set buffers.{self.name}.on_low_memory=shrink"
             )
-        ring.rows = max(1, int(free * SHARE_OF_FREE_MEMORY) // (each * num_envs))
-        self._check(ring.rows * num_envs, num_envs, self.min_size, self.name)
+        low, high = 1, store.rows  # the first fits, or nothing does
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = sum(self._needed(middle, frame, each, num_envs).values()) <= free * SHARE_OF_FREE_MEMORY
+            low, high = (middle, high) if fits else (low, middle)
+        store.rows = low
+        self._expected = self._needed(low, frame, each, num_envs)
+        self._check(low * num_envs, num_envs, self.min_size, self.name)
         return (
-            f"buffer '{self.name}': {asked:,} transitions of {each:,} bytes do not fit into the {in_bytes(free)} free; it "
-            f"holds {ring.rows * num_envs:,}"
+            f"buffer '{self.name}': {asked:,} transitions of {needed // asked:,} bytes do not fit into the {in_bytes(free)} "
+            f"free; it holds {low * num_envs:,}"
         )
 
     def _allocate(self, row: Mapping[str, Any]) -> None:
-        note = self._fit(bytes_per_transition(row), len(next(leaves(row))))
+        frame = bytes_per_transition({"observation": row["observation"]}) if "observation" in row else 0
+        rest = {name: value for name, value in row.items() if name not in OBSERVATIONS}
+        note = self._fit(frame, bytes_per_transition(rest) + 8, len(row["reward"]))
         if note:
             say(note)
-        self.ring.allocate(row)
+        self.store.allocate(row)
+        self.places.allocate()
+        if self.goals is not None:
+            self.goals.episodes.start()
+        self.steps.prepare(self.store.device)
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return self.store.nbytes + self.places.nbytes
 
     @property
     def bytes_per_transition(self) -> int:
-        """How much memory one of the transitions held takes."""
-        return max(1, self.nbytes // max(1, self.capacity))
+        """How much memory a batch takes of each transition: both of its observations, and the rest."""
+        store = self.store
+        seen = 2 * bytes_per_transition(store.memory) * (1 if self.stacks is None else self.stacks.count)
+        return max(1, seen + bytes_per_transition(store.flat))
 
     @property
     def ready(self) -> bool:
         """Whether there is enough to learn from."""
-        return self.size >= self.min_size
+        return self.bounds.count > 0 and (self.size >= self.min_size or self.is_full)
 
     def steps_to_ready(self, num_envs: int) -> int:
         """Return how many it takes to hold enough transitions."""
-        return -(-self.min_size // num_envs)
+        return max(-(-self.min_size // num_envs), self.bounds.reach[1] + 1)
 
     @property
     def size(self) -> int:
         """How many transitions are held."""
-        return self.ring.held * self.ring.num_envs
+        return self.store.held * self.store.num_envs
 
     def clear(self) -> None:
         """Forget everything; memory is kept."""
-        self.ring.clear()
+        self.store.clear()
+        self.places.clear()
+        if self.goals is not None:
+            self.goals.episodes.clear()
+
+    def set_schedules(self, now: Moment) -> None:
+        """Move what changes over a run along its schedule."""
+        self.places.set_schedules(now)
 
     # ---- sampling -----------------------------------------------------------------------------------------------------
 
     def sample(self, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
         """Return n transitions drawn with replacement, on the generator's device; of the stored columns those asked for.
 
-        Besides: `discount`, what the value of `next_observation` counts; `index` and `generation`, for `write_back`.
+        Besides: `discount`, what the value of `next_observation` counts; `index` and `generation`, for `learned`.
         """
-        return self._batch(self._random(n, generator), generator.device, columns)
+        return map_columns(self.sample_many(1, n, generator, columns), lambda column: column[0])
 
     def sample_many(self, count: int, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
         """Return `count` batches at once, (count, n, ...): bit for bit what as many calls of `sample` would return."""
-        return self._batch(self._random_many(count, n, generator), generator.device, columns)
+        device, drawn = self.store.device, self.draw_places(count, n, generator)
+        flat = {name: values.to(device).reshape(-1) for name, values in drawn.items()}
+        batch = self.gather(self.tensors(), flat, columns)
+        batch["generation"] = self.store.generation(batch["index"])
+        batch = map_columns(batch, lambda column: column.view(count, n, *column.shape[1:]))
+        return batch if device == generator.device else map_columns(batch, lambda c: c.to(generator.device, non_blocking=True))
 
-    def _random_many(self, count: int, n: int, generator: Generator) -> dict[str, Tensor]:
-        """Draw what `count` batches need, (count, n) each: the numbers that as many calls of `_random` would draw."""
-        if generator.device.type == "cpu" and type(self)._random is ReplayBuffer._random and self.size:
-            # On the CPU a stream gives number after number, however many are asked for at once. A GPU's does not.
-            return {"index": torch.randint(FAR_MORE_THAN_HELD, (count, n), generator=generator) % self._drawable}
-        draws = [self._random(n, generator) for _ in range(count)]
-        return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
+    @property
+    def _window(self) -> tuple[int, ...]:
+        return () if self.sequence is None else (self.sequence,)
+
+    def draw_places(self, count: int, n: int, generator: Generator) -> dict[str, Tensor]:
+        """Return what tells `count` batches, (count, n) each: places, their weights, and random numbers that views want."""
+        if not self.bounds.count:
+            raise IndexError(f"buffer '{self.name}' is empty: there is nothing to sample")
+        random = None if self._draws else self.places.random_many(count, n, generator)
+        if random is None:
+            draws = [self._random(n, generator) for _ in range(count)]
+            random = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
+        found = self.places.find(random, self.store.device)
+        return found | {name: random[name].to(self.store.device) for name in self._draws}
 
     def _random(self, n: int, generator: Generator) -> dict[str, Tensor]:
         """Draw all the random numbers that one batch needs, (n,) each."""
-        if not self.size:
-            raise IndexError(f"buffer '{self.name}' is empty: there is nothing to sample")
-        drawn = torch.randint(FAR_MORE_THAN_HELD, (n,), generator=generator, device=generator.device)
-        return {"index": drawn % self.size_on(generator.device)}
-
-    def size_on(self, device: torch.device) -> Tensor | int:
-        """Return how many transitions can be drawn, as an up-to-date number on a device: what is captured there reads it."""
-        size = self._drawable
-        if device.type == "cpu":
-            return size
-        if self._size_there is None:
-            self._size_there, self._known_there = torch.zeros((), dtype=torch.int64, device=device), 0
-        if self._known_there != size:
-            self._size_there.fill_(size)
-            self._known_there = size
-        return self._size_there
+        drawn = self.places.random(n, generator)
+        for name in self._draws:
+            drawn[name] = torch.rand(n, dtype=torch.float64, generator=generator, device=generator.device)
+        return drawn
 
     @property
-    def _drawable(self) -> int:
-        return self.size if self._stacks is None else self.size - self._stacks.lost * self.ring.num_envs
-
-    wants_errors: ClassVar[bool] = False
-    """Whether it wants to be told how wrong losses were about each transition, before it is drawn from again."""
+    def is_prioritized(self) -> bool:
+        """Whether it must be told how wrong losses were about each transition, before it is drawn from again."""
+        return isinstance(self.places, Prioritized)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether a batch is the rows at random places and nothing else: a function of tensors, to be captured or compiled."""
-        return type(self) is ReplayBuffer and self.n_step == 1 and self._stacks is None
+    def follows_learning(self) -> bool:
+        """Whether the next batch depends on what was learnt from this one."""
+        return self.places.follows_learning or bool(self.rewritten)
 
-    def draw_places(self, count: int, n: int, generator: Generator) -> Tensor:
-        """Return where the transitions of `count` batches lie, (count, n): those that `sample_many` would return."""
-        return self._index(self._random_many(count, n, generator))
+    @property
+    def is_tensor_function(self) -> bool:
+        """Whether `gather` asks the host for nothing: then compiled and captured updates contain it."""
+        return all(view.is_tensor_function for view in self.views)
 
-    def _index(self, random: Mapping[str, Tensor]) -> Tensor:
-        """Return which transitions were drawn: slot · N + environment. (..., n)"""
-        index = random["index"].to(self.ring.device)
-        return index if self._stacks is None else self._stacks.whole(index)
+    def tensors(self) -> dict[str, Any]:
+        """Return all that `gather` reads, where it lies."""
+        written = self.bounds.on(self.store.device)["written"]
+        return {"columns": self.store.flat, "memory": self.store.memory, "written": written}
 
-    def _batch(self, random: Mapping[str, Tensor], device: torch.device, columns: Collection[str] | None) -> Batch:
-        """Return the transitions that were drawn, (n, ...) or (count, n, ...)."""
-        ring, index = self.ring, self._index(random)
-        flat = index.reshape(-1)
-        stored = ring.flat if columns is None else {key: ring.flat[key] for key in columns if key in ring.flat}
-        batch = self._one_step(stored, flat) if self.n_step == 1 else self._several_steps(stored, flat)
-        if index.ndim > 1:
-            batch = map_columns(batch, lambda column: column.view(*index.shape, *column.shape[1:]))
-        batch |= {"index": index, "generation": ring.generation(index)}
-        batch |= self._more(batch, random)
-        return batch if ring.device == device else map_columns(batch, lambda column: column.to(device, non_blocking=True))
-
-    def _more(self, batch: Batch, random: Mapping[str, Tensor]) -> Batch:
-        """Return what another way of replaying adds to a batch, or puts in the place of what is stored."""
-        return {}
-
-    def _one_step(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
-        batch = self._take(stored, index)
-        ended = batch["terminated"] if "terminated" in batch else self.ring.flat["terminated"].index_select(0, index)
-        batch["discount"] = discounts(ended, self.gamma, self.ring.flat["reward"].dtype)
+    def gather(self, tensors: Mapping[str, Any], drawn: Mapping[str, Tensor], names: Collection[str] | None = None) -> Batch:
+        """Return the transitions that were drawn, (n,) each, of the columns those in `names`; a function of tensors."""
+        held = Held(tensors, self.store.rows, self._num_envs, self.stacks)
+        index = drawn["index"]
+        if self.sequence is not None:
+            index = held.window(index, self.sequence)
+        batch: Batch = {"index": index}
+        look = self.steps(held, index, partial(self._facts, held, batch, drawn) if self.views else None)
+        own = {"reward": look.reward, "terminated": look.terminated}
+        known = [*(name for name in held.columns if name not in (AT, LEADS_TO)), *(OBSERVATIONS if held.memory else ())]
+        for name in known if names is None else [name for name in names if name in known]:
+            if name in own:
+                batch[name] = own[name]
+            elif name == "observation":
+                batch[name] = held.observation(index)
+            elif name == "next_observation":
+                if "next_observation" not in self.leave_out:
+                    batch[name] = held.next_observation(look.last)
+            else:
+                batch[name] = held.take(name, look.last if name == "truncated" else index)
+        batch["discount"] = look.discount
+        if "weight" in drawn:
+            batch["weight"] = drawn["weight"]
+        for view in self.views:
+            batch = view(held, batch, drawn)
         return batch
 
-    def _several_steps(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
-        if self._look_ahead is None:
-            self._look_ahead = LookAhead(self.n_step, self.gamma, self.ring.num_envs, self.ring.device)
-        outlook = self._look_ahead(self.ring.flat, index, self.ring.cursor)
-        at_last = ("terminated", "truncated", "next_observation")
-        batch = self._take({key: value for key, value in stored.items() if key not in (*at_last, "reward")}, index)
-        batch |= self._take({key: value for key, value in stored.items() if key in at_last}, outlook.last)
-        return {**batch, "reward": outlook.reward, "discount": outlook.discount}
+    def _facts(
+        self, held: Held, batch: Batch, drawn: Mapping[str, Tensor], rows: Tensor, reward: Tensor, terminated: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        for view in self.views:
+            reward, terminated = view.facts(held, batch, rows, reward, terminated, drawn)
+        return reward, terminated
 
-    def _take(self, stored: Mapping[str, Any], index: Tensor) -> Batch:
-        batch = take(stored, index)
-        return batch if self._stacks is None else self._stacks.join(batch, index)
+    def window(self, index: Tensor) -> Tensor:
+        """Return the transitions that belong to places as they are drawn: themselves, or (..., L) in sequences."""
+        if self.sequence is None:
+            return index
+        return Held(self.tensors(), self.store.rows, self._num_envs).window(index, self.sequence)
+
+    # ---- learning -----------------------------------------------------------------------------------------------------
+
+    def learned(self, index: Tensor, generation: Tensor, **per_row: Tensor) -> None:
+        """Write back what was learnt of sampled transitions, as many as there are: priorities, and rewritten columns.
+
+        Transitions that were overwritten since are left alone. Of a window, a priority is that of its first step.
+        """
+        store = self.store
+        index, generation = index.to(store.device), generation.to(store.device)
+        fresh = store.generation(index) == generation
+        for name, values in per_row.items():
+            if name == "priority" and isinstance(self.places, Prioritized):
+                first = (slice(None),) * (index.ndim - len(self._window)) + ((0,) if self._window else ())
+                place, same = index[first], fresh[first]
+                same = same & (generation[first] * store.rows + place // store.num_envs >= self.bounds.first)
+                flat = (-1, place.shape[-1])
+                self.places.learned(place.reshape(flat), same.reshape(flat), values)
+            elif name in self.rewritten:
+                column, place = store.flat[name], index.reshape(-1)
+                given = values.detach().to(column).reshape(len(place), *column.shape[1:])
+                kept = fresh.reshape(-1, *[1] * (column.ndim - 1))
+                column.index_copy_(0, place, torch.where(kept, given, column.index_select(0, place)))
+                self._saver.changed(place)
+            else:
+                known = ["priority"] * isinstance(self.places, Prioritized) + [*self.rewritten]
+                raise TypeError(
+                    f"buffer '{self.name}' is told {', '.join(known) or 'nothing'} by learning, not {name}; "
+                    f"see buffers.{self.name}.priority and rewritten"
+                )
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rows held: those of whole segments to be written once, the newest with each checkpoint."""
-        stacks = {} if self._stacks is None else {"stacks": self._stacks.state_dict()}
-        return {"asked": self._asked_rows, **stacks, **self._saver.state_dict()}
+        """Return what is held: whole segments to be written once, the newest steps with each checkpoint."""
+        stacks = {} if self.stacks is None else {"stacks": self.stacks.state_dict()}
+        return {"asked": self._asked_rows, **stacks, **self._saver.state_dict(), **self.places.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hold the rows that were saved; the newest of them, if the capacity was lowered since."""
-        ring = self.ring
-        if state["tail"] and not ring.columns:
+        """Hold what was saved; the newest of it, if the capacity was lowered since."""
+        store = self.store
+        if state["tail"] and not store.columns:
             # What memory decided when the run began holds for the whole run; what the user changes now does not.
-            ring.rows = state["rows"] if state["asked"] == self._asked_rows else self._asked_rows
-            self._allocate(map_columns(todays_names(state["tail"]), lambda column: column.new_empty(column.shape[1:])))
+            store.rows = state["rows"] if state["asked"] == self._asked_rows else self._asked_rows
+            saved = {**todays_names(state["tail"]), **state.get("rewritten", {}).get("tail", {})}
+            example = {name: value for name, value in saved.items() if name not in ("ends", "frame_age")}
+            self._allocate(self._kept(map_columns(example, lambda column: column.new_empty(column.shape[1:]))))
         self._saver.load_state_dict(state)
-        if self._stacks is not None:
-            self._stacks.load_state_dict(state["stacks"])
+        if store.columns:
+            self.places.load_state_dict(state)
+            if self.goals is not None:
+                self.goals.episodes.rebuild()
+        if self.stacks is not None:
+            self.stacks.load_state_dict(state["stacks"])
 
 
-def discounts(ended: Tensor, gamma: float, dtype: torch.dtype) -> Tensor:
-    """Return what the value of where each transition led counts: nothing where the task ended. (n,)"""
-    return ended.logical_not().to(dtype) * gamma
+class PrioritizedReplayBuffer(ReplayBuffer):
+    """Another spelling of a replay with `priority`."""
+
+    Config = PrioritizedConfig
+
+
+class HindsightBuffer(ReplayBuffer):
+    """Another spelling of a replay with `hindsight`."""
+
+    Config = HindsightConfig
+
+
+def _floats(observation: Any) -> dict[str, Tensor]:
+    """Return the parts of an observation that could hold NaN, by the end of their names."""
+    parts = {f".{name}": part for name, part in observation.items()} if isinstance(observation, Mapping) else {"": observation}
+    return {name: part for name, part in parts.items() if part.is_floating_point()}

@@ -225,17 +225,19 @@ buffers = Registry(
     "buffer",
     {
         "hindsight": (
-            "etude.buffers.hindsight:HindsightBuffer",
+            "etude.buffers.replay:HindsightBuffer",
             "For tasks with goals: transitions as if what was reached had been the goal",
         ),
         "prioritized": (
-            "etude.buffers.prioritized:PrioritizedReplayBuffer",
+            "etude.buffers.replay:PrioritizedReplayBuffer",
             "The last transitions, sampled in proportion to their priority",
         ),
         "replay": ("etude.buffers.replay:ReplayBuffer", "The last transitions, sampled uniformly; n-step returns"),
         "rollout": ("etude.buffers.rollout:RolloutBuffer", "One on-policy rollout, time-major"),
     },
 )
+views = Registry("view", {})
+"""What a replay makes of the transitions that were drawn; all are users' own."""
 optimizers = Registry(
     "optimizer",
     {
@@ -343,13 +345,14 @@ ROBOTS = "etude.robots.environment:RobotVector"
 """The environment that a config with `environment.robot` means."""
 
 REGISTRIES = {
-    registry.kind: registry for registry in (algorithms, networks, encoders, buffers, optimizers, callbacks, wrappers)
+    registry.kind: registry for registry in (algorithms, networks, encoders, buffers, views, optimizers, callbacks, wrappers)
 }
 
 register_algorithm = algorithms.register
 register_network = networks.register
 register_encoder = encoders.register
 register_buffer = buffers.register
+register_view = views.register
 register_callback = callbacks.register
 register_wrapper = wrappers.register
 register_value_function = value_functions.register

@@ -6,11 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Generator, Tensor
 
 from etude.buffers.columns import take
-from etude.buffers.replay import ReplayBuffer, discounts
+from etude.buffers.replay import ReplayBuffer
 from etude.compute.trees import Tree
 from etude.errors import UserError
 from etude.learning.update import Batch
@@ -85,53 +84,49 @@ class Minibatches(Source):
 
 
 class Replayed(Source):
-    """Batches from a replay buffer. Where they are rows at random places and nothing else, they are read where they lie."""
+    """Batches from a replay buffer. They are read where they lie, unless a view asks the host or they lie on another device."""
 
     def __init__(
         self, buffer: ReplayBuffer, columns: Sequence[str], batch_size: int, generator: Generator, *, unit: int = 1
     ) -> None:
         self._buffer, self._names, self._batch_size, self._generator = buffer, tuple(columns), batch_size, generator
-        self.unit, self.identity = unit, (buffer.name, buffer.wants_errors)
-        self._in_place = buffer.is_plain and buffer.ring.device.type == generator.device.type
-        self.follows_learning = buffer.wants_errors
+        self._in_place = buffer.is_tensor_function and buffer.store.device.type == generator.device.type
+        self.follows_learning = buffer.follows_learning
+        self.unit, self.identity = unit, (buffer.name, self.follows_learning, self._in_place)
         size = batch_size * buffer.bytes_per_transition
         self.at_once = 1 if self.follows_learning else max(1, SAMPLED_AT_ONCE // size)
-        self.generators = (generator,) if self._in_place and generator.device.type == "cuda" else ()
+        draws_inside = self._in_place and not self.follows_learning and generator.device.type == "cuda"
+        self.generators = (generator,) if draws_inside else ()
 
     @property
     def columns(self) -> Mapping[str, Any]:
-        """The ring's memory; nothing where the buffer puts batches together itself."""
-        if not self._in_place:
-            return {}
-        flat = self._buffer.ring.flat
-        return {name: flat[name] for name in (*self._names, "terminated") if name in flat}
+        """The store's memory; nothing where the buffer puts batches together itself."""
+        return self._buffer.tensors() if self._in_place else {}
 
     def begin(self) -> None:
-        """How many transitions there are to draw from."""
-        self._buffer.size_on(self._generator.device)
+        """Which transitions there are to draw from."""
+        self._buffer.bounds.on(self._generator.device)
 
     def draw(self, count: int) -> dict[str, Any]:
-        """Return places in the ring, or whole batches."""
+        """Return places in the store, or whole batches."""
         if self._in_place:
-            return {"index": self._buffer.draw_places(count, self._batch_size, self._generator)}
+            return self._buffer.draw_places(count, self._batch_size, self._generator)
         return self._buffer.sample_many(count, self._batch_size, self._generator, self._names)
 
     def gather(self, columns: Mapping[str, Any], drawn: Tree) -> Batch:
         """Return one update's rows; with `discount`, what the value of `next_observation` counts."""
-        if not self._in_place:
-            return {name: drawn[name] for name in (*self._names, "weight") if name in drawn}
-        rows = take(columns, drawn["index"])
-        return {**rows, "discount": discounts(rows["terminated"], self._buffer.gamma, rows["reward"].dtype)}
+        batch = self._buffer.gather(columns, drawn, self._names) if self._in_place else drawn
+        return {name: batch[name] for name in (*self._names, "weight") if name in batch}
 
     def learned(self, drawn: Tree, per_row: Mapping[str, Tensor]) -> None:
-        """Write back what belongs to the transitions drawn: how wrong the losses were about each."""
+        """Write back what belongs to the transitions drawn: how wrong the losses were about each, and what they became."""
         if not self.follows_learning:
             return
-        if "priority" not in per_row:
-            name = f"buffers.{self._buffer.name}.type"
+        buffer = self._buffer
+        if buffer.is_prioritized and "priority" not in per_row:
             raise UserError(
-                f"{name}: its replay is prioritised, and the losses don't say how wrong they were about each row "
-                f"(Out.per_row['priority']); set {name}=replay"
+                f"buffers.{buffer.name}: its replay is prioritised, and the losses don't say how wrong they were about each "
+                f"row (Out.per_row['priority']); set buffers.{buffer.name}.type=replay, and priority to null"
             )
-        index, generation = (torch.flatten(drawn[name]) for name in ("index", "generation"))
-        self._buffer.write_back(index, generation, **{name: values.flatten() for name, values in per_row.items()})
+        index = buffer.window(drawn["index"]) if self._in_place else drawn["index"]
+        buffer.learned(index, buffer.store.generation(index), **per_row)

@@ -13,7 +13,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.buffers.columns import STEP_COLUMNS, todays_name
-from etude.buffers.replay import ReplayBuffer, ReplayConfig
+from etude.buffers.replay import ReplayBuffer
+from etude.buffers.replay_config import StoreConfig
 from etude.components.critics import space_with_action, with_action
 from etude.components.distributions import BoundedHead
 from etude.components.networks.modes import evaluating, mode_dependent
@@ -91,9 +92,12 @@ class OffPolicyConfig(AlgorithmSettings):
 
 
 def _buffer_problems(config: Config) -> Iterator[str]:
-    """Yield what is wrong with the buffers for an algorithm that warms up."""
+    """Yield what is wrong with the buffers for an algorithm that warms up and learns from transitions."""
     settings, num_envs = config.algorithm, config.environment.num_envs
-    held = {name: o.capacity // num_envs * num_envs for name, o in config.buffers.items() if isinstance(o, ReplayConfig)}
+    for name, options in config.buffers.items():
+        if getattr(options, "sequence", None) is not None:
+            yield f"buffers.{name}.sequence={options.sequence}: {settings.name} learns from single transitions; set it to null"
+    held = {name: o.capacity // num_envs * num_envs for name, o in config.buffers.items() if isinstance(o, StoreConfig)}
     if held and sum(held.values()) < settings.learning_starts:
         name = next(iter(held))
         yield (

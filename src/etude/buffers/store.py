@@ -1,0 +1,306 @@
+"""A ring of vector steps in which every observation lies once.
+
+Steps are numbered from the first one ever written, and step `a` lies in row `a % rows`. What it saw lies in slot `a` of
+`rows + 1`, taken in turns; where it led lies in the slot after, which is what the next step sees:
+
+    step       3        4        5 ■      6                    ■ the episode ends, and step 6 begins another
+    slot    │  3  │  4  │  5  │  6  │  7  │                    slot 6: what step 6 saw; slot 7: where step 6 led, the newest
+    ends    │  e  │                                            where step 5 led: copied here when step 6 came
+
+Two columns say where each step's observations lie: `at` and `leads_to`. The ends are a ring for each environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from etude.buffers.base import allocate, bytes_per_transition
+from etude.buffers.columns import leaves, leaves_like, map_columns
+
+AT, LEADS_TO = "at", "leads_to"
+OBSERVATIONS = ("observation", "next_observation")
+ROOM_FOR_ENDS = 250_000_000
+"""Bytes. Every step may be an end where that takes no more, and as many as fit into it where it would."""
+ROWS_OF_VIEWS = 256
+
+
+class Store:
+    """Columns of shape (rows, N, ...), and the observations. What is held lies in rows 0 to `held`, wherever the cursor is."""
+
+    def __init__(self, rows: int, name: str, device: torch.device, *, keeps_ends: bool = True) -> None:
+        self.rows, self.name, self.device = rows, name, device
+        self.columns: dict[str, Any] = {}
+        self.flat: dict[str, Any] = {}
+        """The same memory as (rows · N, ...)."""
+        self.memory: dict[str, Any] = {}
+        """`observation`: every slot of every environment, then the ends of each: ((rows + 1) · N + N · ends, ...)."""
+        self.num_envs = self.ends = 0
+        self.written = 0
+        """The number of the next step."""
+        self.begin = 0
+        """The number of the oldest step held."""
+        self.has_dropped = False
+        """Whether steps were given up because there was no more room for ends."""
+        self.keeps_ends = keeps_ends
+        self._on_host = device.type == "cpu"
+        self._arrays: list[tuple[str, list[np.ndarray]]] = []
+        self._views: list[tuple[Tensor, ...]] = []
+        self._views_from = -1
+        self._alike: list[list[int]] = []
+
+    @property
+    def held(self) -> int:
+        """How many steps are held."""
+        return self.written - self.begin
+
+    @property
+    def cursor(self) -> int:
+        """The row of the next step: where the oldest one is, once the ring is full."""
+        return self.written % self.rows
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the oldest steps make room for new ones."""
+        return self.held >= self.rows or self.has_dropped
+
+    @property
+    def first_end(self) -> int:
+        """Where the ends begin in memory."""
+        return (self.rows + 1) * self.num_envs
+
+    def allocate(self, row: Mapping[str, Any]) -> None:
+        """Take the memory, for steps that look like this one (N, ...)."""
+        count = self.num_envs = len(row["reward"])
+        columns = {name: value for name, value in row.items() if name not in OBSERVATIONS}
+        self.columns = allocate(columns, (self.rows, count), self.name, self.device)
+        seen = {name: value for name, value in row.items() if name == "observation"}
+        self.ends = room_for_ends(self.rows, count, bytes_per_transition(seen)) if seen and self.keeps_ends else 0
+        self.memory = allocate(seen, (self.first_end + count * self.ends,), self.name, self.device)
+        kind = torch.int32 if self.first_end + count * self.ends < 2**31 else torch.int64
+        for name in (AT, LEADS_TO) if seen else ():
+            self.columns[name] = torch.zeros((self.rows, count), dtype=kind, device=self.device)
+        self.flat = map_columns(self.columns, lambda column: column.flatten(0, 1))
+        self._env = torch.arange(count, dtype=kind, device=self.device)
+        self._env_array = np.arange(count, dtype=np.int32 if kind is torch.int32 else np.int64)
+        self.ends_seen = torch.zeros(count, dtype=torch.int64, device=self.device)
+        """How many ends each environment has had so far."""
+        is_bounded = 0 < self.ends < self.rows
+        self.end_of = torch.full((count, self.ends if is_bounded else 0), -1, dtype=torch.int64, device=self.device)
+        """Which step each end is the end of, where ends may have to make room for others."""
+        self._look_again = self.written
+        self._arrays, self._alike, self._views_from = [], [], -1
+
+    # ---- writing ------------------------------------------------------------------------------------------------------
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Copy one step (N, ...) in; its tensors always come in the same order."""
+        if self._on_host:
+            self._copy_on_host(row)
+        else:
+            self._copy(row)
+        self.written += 1
+        self.begin = max(self.begin, self.written - self.rows)
+
+    def slot(self, number: int) -> int:
+        """Return where in memory the observations that step `number` saw begin."""
+        return number % (self.rows + 1) * self.num_envs
+
+    def _copy_on_host(self, row: Mapping[str, Any]) -> None:
+        """Write through NumPy, whose indexing costs a fifth of torch's."""
+        if not self._arrays:
+            self._prepare_arrays(row)
+        place = self.written % self.rows
+        for name, arrays in self._arrays:
+            value = row[name]
+            if type(value) is np.ndarray:
+                arrays[0][place] = value
+            elif isinstance(value, Tensor):
+                arrays[0][place] = _array(value)
+            else:
+                for array, part in zip(arrays, leaves(value), strict=True):
+                    array[place] = _array(part)
+        if not self._memory_arrays:
+            return
+        count, here = self.num_envs, self.slot(self.written)
+        after = self.slot(self.written + 1)
+        if self.ends and self.written > self.begin:
+            starts = row["is_first"]
+            starts = starts if type(starts) is np.ndarray else _array(starts)
+            if np.count_nonzero(starts):  # a tenth of what any() costs
+                self._keep_ends(starts, here)
+        self._at[place] = self._env_array + here
+        self._leads_to[place] = self._env_array + after
+        for key, start in (("observation", here), ("next_observation", after)):
+            if key not in row:
+                continue
+            value = row[key]
+            parts = leaves(value) if isinstance(value, Mapping) else (value,)
+            for array, part in zip(self._memory_arrays, parts, strict=True):
+                array[start : start + count] = part if type(part) is np.ndarray else _array(part)
+
+    def _prepare_arrays(self, row: Mapping[str, Any]) -> None:
+        self._arrays = [
+            (name, [_array(part) for part in leaves_like({name: self.columns[name]}, {name: row[name]})])
+            for name in row
+            if name in self.columns
+        ]
+        seen = {name: row[name] for name in self.memory}
+        self._memory_arrays = [_array(part) for part in leaves_like(self.memory, seen)]
+        if self._memory_arrays:
+            self._at, self._leads_to = (self.columns[name].numpy() for name in (AT, LEADS_TO))
+
+    def _keep_ends(self, starts: np.ndarray, here: int) -> None:
+        """Copy where the last step led to the ends, in the environments where the next one begins an episode."""
+        last = (self.written - 1) % self.rows
+        seen, end_of = self.ends_seen.numpy(), self.end_of.numpy()
+        for env in starts.nonzero()[0]:
+            spot = seen[env] % self.ends
+            seen[env] += 1
+            if end_of.size:
+                if end_of[env, spot] >= self.begin:
+                    self._drop_before(int(end_of[env, spot]) + 1)
+                end_of[env, spot] = self.written - 1
+            place = self.first_end + env * self.ends + spot
+            for array in self._memory_arrays:
+                array[place] = array[here + env]
+            self._leads_to[last, env] = place
+
+    def _copy(self, row: Mapping[str, Any]) -> None:
+        block, place = divmod(self.cursor, ROWS_OF_VIEWS)
+        if block != self._views_from:
+            # Views of many rows at once: a fifth of the cost of indexing each column at each step.
+            rows = slice(block * ROWS_OF_VIEWS, (block + 1) * ROWS_OF_VIEWS)
+            given = {name: value for name, value in row.items() if name in self.columns}
+            own = [self.columns[name] for name in (AT, LEADS_TO) if name in self.columns]
+            columns = [*leaves_like(self.columns, given), *own]
+            self._views = list(zip(*(column[rows].unbind() for column in columns), strict=True))
+            self._views_from = block
+        views, values = list(self._views[place]), list[Tensor]()
+        for name, value in row.items():
+            if name in self.columns:
+                values += leaves(value) if isinstance(value, Mapping) else (value,)
+        if self.memory:
+            here, after = self.slot(self.written), self.slot(self.written + 1)
+            if self.ends:
+                self._keep_ends_on_device(row, here)
+            values += [self._env + here, self._env + after]
+            for key, start in (("observation", here), ("next_observation", after)):
+                if key in row:
+                    parts = list(leaves({key: row[key]}))
+                    memory = leaves_like(self.memory, {"observation": row[key]})
+                    views += [part[start : start + self.num_envs] for part in memory]
+                    values += parts
+        if not self._alike:
+            self._alike = _alike(views, values)
+        for places in self._alike:
+            torch._foreach_copy_([views[i] for i in places], [values[i] for i in places])  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
+
+    def _keep_ends_on_device(self, row: Mapping[str, Any], here: int) -> None:
+        """The same without asking which episodes begin: where each step led is copied, and kept only if one does."""
+        if self.end_of.numel() and self.written >= self._look_again:
+            self._make_room()
+        if self.written == self.begin:
+            return
+        spot = self.ends_seen % self.ends + torch.arange(self.num_envs, device=self.device) * self.ends
+        starts = row["is_first"].to(self.device)
+        for part in leaves(self.memory):
+            part.index_copy_(0, spot + self.first_end, part[here : here + self.num_envs].clone())
+        led = self.columns[LEADS_TO][(self.written - 1) % self.rows]
+        led.copy_(torch.where(starts, (spot + self.first_end).to(led.dtype), led))
+        if self.end_of.numel():
+            self.end_of.view(-1).index_copy_(0, spot, torch.where(starts, self.written - 1, self.end_of.view(-1)[spot]))
+        self.ends_seen += starts
+
+    def _make_room(self) -> None:
+        """See which ends may be written over soon, and hold the steps before them no longer. Asks the device."""
+        soon = max(1, self.ends // 4)
+        spots = (self.ends_seen[:, None] + torch.arange(soon + 1, device=self.device)) % self.ends
+        newest = int(self.end_of.gather(1, spots).amax())
+        if newest >= self.begin:
+            self._drop_before(newest + 1)
+        self._look_again = self.written + soon
+
+    def _drop_before(self, number: int) -> None:
+        self.begin, self.has_dropped = max(self.begin, number), True
+
+    def clear(self) -> None:
+        """Hold nothing. Numbers go on from the next lap, so that no row's generation comes twice."""
+        if self.held or self.cursor:
+            self.written = (self.written // self.rows + 1) * self.rows
+        self.begin, self.has_dropped = self.written, False
+
+    # ---- reading ------------------------------------------------------------------------------------------------------
+
+    def generation(self, index: Tensor) -> Tensor:
+        """Return how often the row of each transition (row · N + environment) had been written over before."""
+        lap = self.written // self.rows
+        return lap - (index >= self.cursor * self.num_envs).to(torch.int64)
+
+    def slices(self, first: int, end: int, length: int | None = None) -> list[slice]:
+        """Return the rows of steps `first` to `end`, in order: one stretch, or two around the ring's end."""
+        length = self.rows if length is None else length
+        low, count = first % length, end - first
+        over = low + count - length
+        return [slice(low, low + count)] if over <= 0 else [slice(low, length), slice(0, over)]
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        held = (*leaves(self.columns), *leaves(self.memory), *([self.end_of, self.ends_seen] if self.columns else []))
+        return sum(tensor.nbytes for tensor in held)
+
+    # ---- restoring ----------------------------------------------------------------------------------------------------
+
+    def place_all(self, begin: int, written: int) -> None:
+        """Hold steps `begin` to `written`, none of which is an end yet, and no ends."""
+        self.written, self.begin, self.has_dropped, self._look_again = written, begin, False, written
+        self.ends_seen.zero_()
+        self.end_of.fill_(-1)
+        number = torch.arange(begin, written, device=self.device)
+        for name, offset in ((AT, 0), (LEADS_TO, 1)) if self.memory else ():
+            slots = (number + offset) % (self.rows + 1) * self.num_envs
+            self.columns[name][number % self.rows] = (slots[:, None] + self._env).to(self._env.dtype)
+
+    def place_ends(self, number: Tensor, env: Tensor, observation: Mapping[str, Any]) -> None:
+        """Take ends back: of steps (K,) of environments (K,), in their order, as they were seen (K, ...)."""
+        for each in env.unique().tolist() if self.ends else ():
+            own = (env == each).nonzero()[:, 0][-self.ends :]
+            steps = number[own].to(self.device)
+            spot = (int(self.ends_seen[each]) + torch.arange(len(own), device=self.device)) % self.ends
+            if self.end_of.numel():
+                lost = int(self.end_of[each, spot].amax())
+                if lost >= self.begin:
+                    self._drop_before(lost + 1)
+                self.end_of[each, spot] = steps
+            place = self.first_end + each * self.ends + spot
+            for part, saved in zip(leaves_like(self.memory, observation), leaves(observation), strict=True):
+                part[place] = saved[own].to(self.device)
+            self.columns[LEADS_TO][steps % self.rows, each] = place.to(self._env.dtype)
+            self.ends_seen[each] += len(own)
+
+
+def room_for_ends(rows: int, num_envs: int, each: int) -> int:
+    """Return for how many ends of each environment there is room, if one takes so many bytes."""
+    return min(rows, max(4, ROOM_FOR_ENDS // max(1, each * num_envs)))
+
+
+def _alike(views: Sequence[Tensor], values: Sequence[Tensor]) -> list[list[int]]:
+    """Return the places of tensors of the same types: a device copies each such group in one launch."""
+    groups: dict[Any, list[int]] = {}
+    for place, (view, value) in enumerate(zip(views, values, strict=True)):
+        groups.setdefault((view.dtype, value.dtype, value.device), []).append(place)
+    return list(groups.values())
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """Return a tensor's memory; of a type that NumPy lacks (bfloat16), as the bytes that it is."""
+    try:
+        return tensor.numpy()
+    except (RuntimeError, TypeError):  # on a device, part of a graph, or of such a type
+        here = tensor.detach().cpu()
+        return (here.view(torch.int16) if here.dtype is torch.bfloat16 else here).numpy()

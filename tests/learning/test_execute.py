@@ -66,7 +66,7 @@ def test_the_pure_form_is_the_eager_one(options: dict[str, Any]) -> None:
 
 
 def test_the_compiled_form_is_the_eager_one() -> None:
-    assert_runs_alike("compiled", 2, writes_back=True, skip=torch.zeros(()))
+    assert_runs_alike("compiled", 1, every=1, writes_back=True, skip=torch.zeros(()))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -15,7 +15,7 @@ from etude.learning.execute import make_executor
 from etude.learning.update import Update
 from tests.learning.two_ranks import RANKS, UPDATES, build
 
-PATIENCE = 120
+PATIENCE = 240
 """Seconds after which ranks that wait for each other are ended."""
 
 

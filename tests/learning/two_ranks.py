@@ -178,7 +178,7 @@ def main(rank: int, folder: Path) -> None:
     """Be one of the ranks, and leave what came of each update in the folder."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), RANKS)
-    timeout = datetime.timedelta(seconds=60)
+    timeout = datetime.timedelta(seconds=120)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=timeout)
     world = World(dist.group.WORLD)
     found: dict[str, Any] = {name: update(world) for name, update in UPDATES.items()}

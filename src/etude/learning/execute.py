@@ -147,7 +147,7 @@ class Executor(ABC):
                 if skip is not None:
                     for statistic, value in zip(self.statistics, before, strict=True):
                         statistic.copy_(torch.where(skip > 0, value, statistic))
-                self.settle(stage, out, skip, [parameter.data for parameter in inputs])
+                self.settle(stage, out, skip, inputs)
             carry |= out.carry
             reports.append(self.reported(stage, out, norms, batch, skip))
         if update.after is not None and due[-1]:

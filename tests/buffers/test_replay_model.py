@@ -165,7 +165,8 @@ class ReplayAgainstLists(RuleBasedStateMachine):
         window = self.sequence or 1
         found = [
             [{key: batch[key].view(len(places), window, *batch[key].shape[2 if self.sequence else 1 :])[k, j].tolist()
-              for key in ("action", "is_first", "observation", "reward", "discount", "next_observation", "terminated", "truncated")}
+              for key in ("action", "is_first", "observation", "reward", "discount", "next_observation", "terminated",
+                          "truncated")}
              for j in range(window)]
             for k in range(len(places))
         ]  # fmt: skip

@@ -80,7 +80,7 @@ class OffPolicyConfig(AlgorithmSettings):
             yield f"environment.normalize_rewards: not with {self.name}, which replays old rewards; use algorithm.reward_scale"
         workflow = algorithms.resolve(self.name)
         read = workflow.columns if issubclass(workflow, OffPolicy) else ()
-        left_out = {name: replay.leave_out for name, replay in config.buffers.items() if isinstance(replay, ReplayConfig)}
+        left_out = {name: replay.leave_out for name, replay in config.buffers.items() if isinstance(replay, StoreConfig)}
         for name, columns in left_out.items():
             for column in map(todays_name, columns):
                 if column in read:

@@ -122,6 +122,8 @@ def test_an_optimiser_allows_what_it_allows_of_a_mode() -> None:
     assert mode(on_host, "compiled") == "compiled"
     assert mode(on_host, "captured") == "eager"
     assert mode(on_device, "compiled", is_eager=True) == "eager"
+    assert mode(on_device, "compiled", is_compilable=False) == "eager"
+    assert mode(on_device, "compiled and captured", is_compilable=False) == "captured"
 
 
 def test_the_numpy_twin_of_an_actor_acts_like_it_and_follows_its_weights() -> None:

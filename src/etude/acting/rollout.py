@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +21,16 @@ from etude.acting.transfer import Transfer
 from etude.compute.trees import map_tree
 from etude.environments.vector import RAW_REWARD, ArrayStep, Observation, VectorEnvironment
 
-Store = Callable[[Mapping[str, Any]], None]
-"""Copies one vector step in, by column: tensors (N, ...), or arrays where it takes them."""
-Report = Callable[[dict[str, Tensor]], None]
-"""Takes note of what an environment says of a step (`Step.info`)."""
+
+class Into(NamedTuple):
+    """Where the steps of a rollout go."""
+
+    stores: Sequence[Callable[[Mapping[str, Any]], None]]
+    """Each copies one vector step in, by column: tensors (N, ...), or arrays where all take them."""
+    episodes: EpisodeStatistics
+    report: Callable[[dict[str, Tensor]], None]
+    """Takes note of what an environment says of a step (`Step.info`)."""
+    takes_arrays: bool = False
 
 
 @dataclass
@@ -40,44 +46,26 @@ class Standing:
 
 
 def rollout(
-    environment: VectorEnvironment,
-    actor: Actor,
-    stores: Sequence[Store],
-    episodes: EpisodeStatistics,
-    report: Report,
-    standing: Standing,
-    steps: int,
-    transfer: Transfer,
-    with_arrays: bool = False,
+    environment: VectorEnvironment, actor: Actor, into: Into, standing: Standing, steps: int, transfer: Transfer
 ) -> None:
-    """Take `steps` vector steps, and leave `standing` where they led. `with_arrays` says that the stores take arrays.
-
-    However the steps are cut into calls, they are the same.
-    """
-    step_arrays = environment.step_arrays if with_arrays else None
+    """Take `steps` vector steps, and leave `standing` where they led. However they are cut into calls, they are the same."""
+    step_arrays = environment.step_arrays if into.takes_arrays else None
     twin = None if step_arrays is None else actor.array_twin()
     while steps > 0:
         count = min(steps, actor.until_change() or steps)
         if step_arrays is not None and twin is not None:
-            _with_arrays(step_arrays, actor, twin, stores, episodes, standing, count)
+            _with_arrays(step_arrays, actor, twin, into, standing, count)
         else:
-            _with_tensors(environment, actor, stores, episodes, report, standing, count, transfer)
+            _with_tensors(environment, actor, into, standing, count, transfer)
         steps -= count
 
 
 @torch.no_grad()
 def _with_tensors(
-    environment: VectorEnvironment,
-    actor: Actor,
-    stores: Sequence[Store],
-    episodes: EpisodeStatistics,
-    report: Report,
-    standing: Standing,
-    steps: int,
-    transfer: Transfer,
+    environment: VectorEnvironment, actor: Actor, into: Into, standing: Standing, steps: int, transfer: Transfer
 ) -> None:
-    observation, is_first = standing.observation, standing.is_first
-    here, state = transfer.to_actor, standing.state
+    observation, is_first, state = standing.observation, standing.is_first, standing.state
+    here = transfer.to_actor
     seen, first = standing.crossed or (map_tree(here, observation), here(is_first))
     for _ in range(steps):
         action, state, extras = actor(seen, state, first)
@@ -94,24 +82,18 @@ def _with_tensors(
             "next_observation": transfer.led_to(step, moved["observation"]),
             **extras,
         }
-        for store in stores:
+        for store in into.stores:
             store(row)
-        episodes.add(step.reward, is_first, step.info.get(RAW_REWARD))
+        into.episodes.add(step.reward, is_first, step.info.get(RAW_REWARD))
         if step.info:
-            report(step.info)
+            into.report(step.info)
         observation, seen, first = step.observation, moved["observation"], moved["ended"]
     standing.observation, standing.is_first, standing.state = observation, is_first, state
     standing.crossed = (seen, first) if transfer.is_packed else None
 
 
 def _with_arrays(
-    step_arrays: Callable[[np.ndarray], ArrayStep],
-    actor: Actor,
-    twin: ArrayTwin,
-    stores: Sequence[Store],
-    episodes: EpisodeStatistics,
-    standing: Standing,
-    steps: int,
+    step_arrays: Callable[[np.ndarray], ArrayStep], actor: Actor, twin: ArrayTwin, into: Into, standing: Standing, steps: int
 ) -> None:
     """The same in NumPy from end to end: half of what a step of one quick task takes with tensors."""
     assert isinstance(standing.observation, Tensor)
@@ -131,8 +113,8 @@ def _with_arrays(
             "truncated": step.truncated,
             "next_observation": step.final_observation,
         }
-        for store in stores:
+        for store in into.stores:
             store(row)
-        episodes.add_arrays(step.reward, ended)
+        into.episodes.add_arrays(step.reward, ended)
         seen, first = step.observation, ended
     standing.observation, standing.is_first = torch.from_numpy(seen), torch.from_numpy(first)

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from etude.compute.trees import Tree, leaves, map_tree
+
 ALIGNED = 16
 """Bytes: where each tensor begins, so that any type can be read there."""
 TURNS = 3
@@ -25,14 +27,14 @@ class PackedTransfer:
 
     def __init__(self, tree: Mapping[str, Any], device: torch.device) -> None:
         size, self._places = 0, []
-        for tensor in _leaves(tree):
+        for tensor in leaves(tree):
             self._places.append((size, tensor.dtype, tensor.shape))
             size += math.ceil(tensor.nbytes / ALIGNED) * ALIGNED
         self._is_cuda = device.type == "cuda"
         self._here = [torch.zeros(size, dtype=torch.uint8, pin_memory=self._is_cuda) for _ in range(TURNS)]
         self._there = [torch.zeros(size, dtype=torch.uint8, device=device) for _ in range(TURNS)]
         self._arrays = [[view.numpy() for view in self._views(packed)] for packed in self._here]
-        self._trees = [_like(tree, iter(self._views(packed))) for packed in self._there]
+        self._trees = [self._like(tree, packed) for packed in self._there]
         self._arrived = [torch.cuda.Event() for _ in range(TURNS)] if self._is_cuda else []
         self._turn = 0
 
@@ -42,29 +44,19 @@ class PackedTransfer:
         turn = self._turn
         if self._is_cuda:
             self._arrived[turn].synchronize()  # the copy before last may still read this memory; it hardly ever does
-        for array, tensor in zip(self._arrays[turn], _leaves(tree), strict=True):
+        for array, tensor in zip(self._arrays[turn], leaves(tree), strict=True):
             np.copyto(array, tensor.numpy(), casting="no")
         self._there[turn].copy_(self._here[turn], non_blocking=True)
         if self._is_cuda:
             self._arrived[turn].record()
         return self._trees[turn]
 
+    def _like(self, tree: Tree, packed: Tensor) -> Tree:
+        views = iter(self._views(packed))
+        return map_tree(lambda _: next(views), tree)
+
     def _views(self, packed: Tensor) -> list[Tensor]:
         return [
             packed[begin : begin + math.prod(shape) * dtype.itemsize].view(dtype).view(shape)
             for begin, dtype, shape in self._places
         ]
-
-
-def _leaves(tree: Mapping[str, Any]) -> list[Tensor]:
-    leaves = []
-    for value in tree.values():
-        if isinstance(value, Mapping):
-            leaves += _leaves(value)
-        else:
-            leaves.append(value)
-    return leaves
-
-
-def _like(tree: Mapping[str, Any], leaves: Any) -> dict[str, Any]:
-    return {key: _like(value, leaves) if isinstance(value, Mapping) else next(leaves) for key, value in tree.items()}

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from etude.acting.actor import Actor
-from etude.acting.policy import Mode
 from etude.compute.random_streams import derive_seed, global_generators_kept, isolated_global_generators
 from etude.compute.trees import map_tree
 from etude.environments.vector import RAW_REWARD, VectorEnvironment
@@ -99,23 +98,12 @@ def evaluate_episodes(
     generators are seeded too, for environments of other people that read them, and put back. `captured` has a policy on a
     GPU act as CUDA graphs, where it can.
     """
-    actor = Actor(policy, mode, torch.Generator(torch.device(device)), captured=captured)
-    return _run_episodes(actor, environment, episodes, seed, timeout_s, on_progress)
-
-
-def _run_episodes(
-    actor: Actor,
-    environment: VectorEnvironment,
-    episodes: int,
-    seed: int,
-    timeout_s: float | None,
-    on_progress: Callable[[int], None] | None = None,
-) -> EvaluationResult:
-    device, count = actor.generator.device, environment.num_envs
+    device, count = torch.device(device), environment.num_envs
     quota = np.array([episodes // count + (i < episodes % count) for i in range(count)])
     returns: list[list[float]] = [[] for _ in range(count)]
     lengths: list[list[int]] = [[] for _ in range(count)]
-    actor.generator.manual_seed(derive_seed(seed, "action"))
+    generator = torch.Generator(device).manual_seed(derive_seed(seed, "action"))
+    actor = Actor(policy, mode, generator, captured=captured)
     running_return, running_length = np.zeros(count), np.zeros(count, np.int64)
     raw_returns: list[list[float]] = [[] for _ in range(count)]
     running_raw, has_raw = np.zeros(count), False
@@ -165,7 +153,7 @@ def _run_episodes(
     return EvaluationResult(
         _flat(returns),
         _flat(lengths, np.int64),
-        actor.mode,
+        mode,
         timed_out=finished < episodes,
         raw_returns=_flat(raw_returns) if has_raw else None,
     )
@@ -200,7 +188,6 @@ class Evaluator:
         self._episodes, self._modes, self._timeout_s = episodes, modes, timeout_s
         self._num_envs = num_envs or min(episodes, MAX_ENVS)
         self._seed, self._device, self._captured = seed, device, captured
-        self._actors: dict[str, Actor] = {}
 
     def evaluate(self, policy: Any, env_steps: int, updates: int) -> dict[str, float]:
         """Return the eval/ metrics of the policy as it is; a second mode gets its own prefix."""
@@ -211,16 +198,18 @@ class Evaluator:
         metrics: dict[str, float] = {}
         seed = derive_seed(self._seed, "evaluate", env_steps, updates)
         for position, mode in enumerate(self._modes):
-            actor = self._actor(policy, mode)
-            result = _run_episodes(actor, self._environment, self._episodes, seed, self._timeout_s)
+            result = evaluate_episodes(
+                policy,
+                self._environment,
+                self._episodes,
+                mode=mode,
+                seed=seed,
+                device=self._device,
+                timeout_s=self._timeout_s,
+                captured=self._captured,
+            )
             metrics |= result.metrics("eval/" if position == 0 else f"eval/{mode}_")
         return metrics
-
-    def _actor(self, policy: Any, mode: Mode) -> Actor:
-        """Return what acts for the policy; the same for the same one, so that it is captured once."""
-        if mode not in self._actors or self._actors[mode].who is not policy:
-            self._actors[mode] = Actor(policy, mode, torch.Generator(self._device), captured=self._captured)
-        return self._actors[mode]
 
     def close(self) -> None:
         """Close the evaluation environments, if any were made."""

@@ -15,9 +15,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from etude.acting.policy import ActorPolicy, Policy
+from etude.acting.policy import ActorPolicy
 from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, length_problems
 from etude.components.distributions import GaussianHead, check_mask, make_head
@@ -33,7 +33,7 @@ from etude.environments.vector import ACTION_MASK, Observation
 from etude.learning.optimizers import build_optimizer
 from etude.learning.sources import Minibatches
 from etude.learning.update import Stage, Update
-from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
+from etude.workflows.base import Context, HookResult, Phase, PolicyWorkflow
 from etude.workflows.metrics import Metrics
 
 
@@ -75,7 +75,7 @@ class A2CConfig(AlgorithmSettings):
         yield from length_problems(config)
 
 
-class A2C(Workflow):
+class A2C(PolicyWorkflow):
     """Policy gradient with a learned value function, one step a rollout."""
 
     learns_from = RolloutBuffer
@@ -143,19 +143,6 @@ class A2C(Workflow):
         entropy = distribution.entropy().mean()
         loss = policy_loss + self.scheduled("value_coef") * value_loss - self.scheduled("entropy_coef") * entropy
         return loss, {"train/policy_loss": policy_loss, "train/value_loss": value_loss, "train/entropy": entropy}
-
-    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Act as the policy does."""
-        return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
-
-    @property
-    def capturable(self) -> bool:
-        """Where the policy's is."""
-        return self._policy.capturable
-
-    def policy(self) -> Policy:
-        """Normaliser, actor and head: all that acting needs."""
-        return self._policy
 
     @torch.no_grad()
     def values(self, observation: Observation) -> Tensor:

@@ -12,7 +12,7 @@ from weakref import proxy
 
 import gymnasium
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from etude.acting.actor import Actor
@@ -32,12 +32,12 @@ from etude.config.constraints import PositiveInt
 from etude.config.hooks import hook as hook
 from etude.config.phases import PhaseType
 from etude.config.schedules import Moment, Schedule, Stretch
+from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.learning.execute import Executor, Table, make_executor
 from etude.learning.optimizers import load_optimizer_state, optimizer_state
 from etude.learning.update import Update
 from etude.workflows.metrics import Metrics, MetricSums
-from etude.workflows.workflow_policy import WorkflowPolicy
 
 if TYPE_CHECKING:
     from etude.buffers.base import Batch, Buffer
@@ -387,6 +387,44 @@ class Workflow(Acts):
             self.scheduled(name).copy_(value)
 
 
+class WorkflowPolicy(Policy):
+    """Any workflow's own `act`; its modules and tensors are the policy's state."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self._workflow = workflow
+        self._switched = mode_dependent(*(part for part in self._parts().values() if isinstance(part, nn.Module)))
+
+    def initial_state(self, n: int) -> State:
+        """Return the workflow's initial state."""
+        return self._workflow.initial_state(n)
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        """Act as the workflow does."""
+        with evaluating(self._switched):
+            return self._workflow.act(observation, state, is_first, mode=mode, generator=generator)
+
+    @property
+    def capturable(self) -> bool:
+        """Where the workflow's own is."""
+        return self._workflow.capturable
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the workflow's modules and tensors."""
+        return {name: part if isinstance(part, Tensor) else part.state_dict() for name, part in self._parts().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the workflow's modules and tensors."""
+        for name, part in self._parts().items():
+            if isinstance(part, Tensor):
+                part.detach().copy_(state[name])
+            else:
+                part.load_state_dict(state[name])
+
+    def _parts(self) -> dict[str, Any]:
+        parts = self._workflow.stateful_parts()
+        return {name: part for name, part in parts.items() if isinstance(part, Tensor | nn.Module)}
+
+
 def _remembering(make: Callable[[Any], Policy]) -> Callable[[Any], Policy]:
     @wraps(make)
     def policy(self: Workflow) -> Policy:
@@ -428,3 +466,26 @@ def _load_state(part: Any, saved: Any) -> None:
         part.load_state_dict(saved, strict=True)
     else:
         part.load_state_dict(saved)
+
+
+class PolicyWorkflow(Workflow):
+    """An algorithm that acts as its policy does, `_policy`, which it makes when it is initialised."""
+
+    _policy: Policy
+
+    def initial_state(self, n: int) -> State:
+        """Return the policy's state at the start of n episodes."""
+        return self._policy.initial_state(n)
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        """Act as the policy does."""
+        return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
+
+    @property
+    def capturable(self) -> bool:
+        """Where the policy's is."""
+        return self._policy.capturable
+
+    def policy(self) -> Policy:
+        """Return the policy: normaliser, networks and head, all that acting needs."""
+        return self._policy

@@ -11,7 +11,7 @@ from torch import Tensor
 from etude.acting.actor import Actor
 from etude.acting.episodes import EpisodeStatistics
 from etude.acting.policy import State
-from etude.acting.rollout import Standing, rollout
+from etude.acting.rollout import Into, Standing, rollout
 from etude.acting.transfer import Transfer
 from etude.buffers.base import Buffer
 from etude.buffers.last_paths import LastPaths
@@ -71,8 +71,8 @@ class Collector:
         """Take up to `count` vector steps, fewer if the buffer is full, and return the decisions made."""
         steps = count if buffer.room is None else min(count, buffer.room)
         stores = (buffer.add,) if self._paths is None else (buffer.add, self._paths.add)
-        watching = self.episodes, self._report
-        rollout(self.environment, actor, stores, *watching, self._stands, steps, self._transfer, buffer.takes_arrays)
+        into = Into(stores, self.episodes, self._report, buffer.takes_arrays)
+        rollout(self.environment, actor, into, self._stands, steps, self._transfer)
         self.environment.check()
         return steps * self.environment.num_envs
 

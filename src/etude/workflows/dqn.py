@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor
 
-from etude.acting.policy import ArrayTwin, Policy, Way
+from etude.acting.policy import ArrayTwin, Way
 from etude.components.action_values import ActionValues, DuelingHead, allowed, of_action
 from etude.components.critics import Follow, target_of
 from etude.components.distributions import CategoricalHead, check_mask
@@ -37,7 +37,7 @@ from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Beforehand, Out, Stage, Update
-from etude.workflows.base import ActResult, Context, Mode, State
+from etude.workflows.base import ActResult, Context, Mode, PolicyWorkflow, State
 from etude.workflows.off_policy import OffPolicy, OffPolicyConfig
 from etude.workflows.q_policy import QPolicy
 
@@ -94,7 +94,7 @@ class DQNConfig(OffPolicyConfig):
             yield f"algorithm.v_max={self.v_max:g}: must be above algorithm.v_min={self.v_min:g}"
 
 
-class DQN(OffPolicy):
+class DQN(PolicyWorkflow, OffPolicy):
     """Deep Q-networks."""
 
     Config = DQNConfig
@@ -102,6 +102,8 @@ class DQN(OffPolicy):
     columns = ("observation", "action", "reward", "discount", "next_observation")
     q: ActionValues
     settings: DQNConfig
+    _policy: QPolicy
+    capturable = PolicyWorkflow.capturable
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -226,11 +228,6 @@ class DQN(OffPolicy):
         """Where the network has a twin in NumPy."""
         return None if self._policy.on_host is None else self._explore_on_host
 
-    @property
-    def capturable(self) -> bool:
-        """Where the policy's is."""
-        return self._policy.capturable
-
     def _explore_on_host(self, observation: np.ndarray, way: Way, generator: Generator) -> np.ndarray:
         """The same in NumPy: the same numbers, and the same choice but for roundings of the values."""
         count, epsilon = len(observation), 1.0 if way == "random" else self._share.value
@@ -253,10 +250,6 @@ class DQN(OffPolicy):
     def values(self, observation: Observation) -> Tensor:
         """Return the value of the best action in each observation, in units of reward (N,)."""
         return self._policy.values(observation).amax(-1) / self.settings.reward_scale
-
-    def policy(self) -> Policy:
-        """Normaliser and network: all that acting needs."""
-        return self._policy
 
 
 class _OnDevice:

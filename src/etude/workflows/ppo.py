@@ -16,9 +16,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from etude.acting.policy import ActorPolicy, Policy
+from etude.acting.policy import ActorPolicy
 from etude.buffers.rollout import RolloutBuffer, flatten, length_problems, minibatches
 from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.networks.encoder import ACTION_MASK
@@ -48,7 +48,7 @@ from etude.learning.execute import Table
 from etude.learning.optimizers import build_optimizer
 from etude.learning.sources import Minibatches
 from etude.learning.update import Batch, Stage, Update
-from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
+from etude.workflows.base import Context, HookResult, Phase, PolicyWorkflow
 from etude.workflows.metrics import Metrics
 from etude.workflows.ppo_memory import (
     RolloutMemory,
@@ -143,7 +143,7 @@ class PPOConfig(AlgorithmSettings):
             yield f"algorithm.batch_size={self.batch_size}: {batch} does not divide the rollout ({parts}); {near} does"
 
 
-class PPO(Workflow):
+class PPO(PolicyWorkflow):
     """Clipped policy gradient with a learned value function."""
 
     learns_from = RolloutBuffer
@@ -291,23 +291,6 @@ class PPO(Workflow):
 
     def _scale_advantages(self, batch: Batch) -> Batch:
         return {**batch, "advantages": standardize(batch["advantages"], self.context.world)}
-
-    def initial_state(self, n: int) -> State:
-        """Return the actor's memory at the start of n episodes."""
-        return self._policy.initial_state(n)
-
-    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Act as the policy does."""
-        return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
-
-    @property
-    def capturable(self) -> bool:
-        """Where the policy's is."""
-        return self._policy.capturable
-
-    def policy(self) -> Policy:
-        """Normaliser, actor and head: all that acting needs."""
-        return self._policy
 
     @torch.no_grad()
     def values(self, observation: Observation) -> Tensor:

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal
 
 import gymnasium
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from etude.acting.policy import ActorPolicy, Policy
+from etude.acting.policy import ActorPolicy
 from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, length_problems
 from etude.components.distributions import check_mask, make_head
@@ -33,10 +33,10 @@ from etude.config.constraints import Component, NonNegativeSchedule, PositiveFlo
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
-from etude.environments.vector import ACTION_MASK, Observation
+from etude.environments.vector import ACTION_MASK
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Stage, Update
-from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow
+from etude.workflows.base import Context, HookResult, Phase, PolicyWorkflow
 from etude.workflows.metrics import Metrics
 
 
@@ -76,7 +76,7 @@ class ReinforceConfig(AlgorithmSettings):
         yield from length_problems(config)
 
 
-class Reinforce(Workflow):
+class Reinforce(PolicyWorkflow):
     """Makes the actions of good episodes likelier."""
 
     learns_from = RolloutBuffer
@@ -134,19 +134,6 @@ class Reinforce(Workflow):
         entropy = distribution.entropy().mean()
         loss = policy_loss - self.scheduled("entropy_coef") * entropy
         return loss, {"train/policy_loss": policy_loss, "train/entropy": entropy}
-
-    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Act as the policy does."""
-        return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
-
-    @property
-    def capturable(self) -> bool:
-        """Where the policy's is."""
-        return self._policy.capturable
-
-    def policy(self) -> Policy:
-        """Normaliser, actor and head: all that acting needs."""
-        return self._policy
 
     def update(self, phase: Phase, count: int) -> HookResult:
         """Learn from the episodes that the rollout, once complete, makes whole; no step where it makes none."""

@@ -19,7 +19,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
-from etude.acting.policy import ActorPolicy, Policy
+from etude.acting.policy import ActorPolicy
 from etude.components.critics import Follow, target_of, with_action
 from etude.components.distributions import Categorical, CategoricalHead, Distribution, SquashedGaussianHead, check_mask
 from etude.components.networks.encoder import ACTION_MASK
@@ -33,7 +33,7 @@ from etude.errors import UserError
 from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
-from etude.workflows.base import ActResult, Context, Mode, State
+from etude.workflows.base import ActResult, Context, PolicyWorkflow, State
 from etude.workflows.off_policy import OffPolicyConfig, WithCritics, critics, judged, random_actions
 
 
@@ -64,7 +64,7 @@ class SACConfig(OffPolicyConfig):
     """What the actor climbs: the lowest critic, or their mean."""
 
 
-class SAC(WithCritics):
+class SAC(PolicyWorkflow, WithCritics):
     """Soft actor-critic."""
 
     Config = SACConfig
@@ -204,10 +204,6 @@ class SAC(WithCritics):
 
     # ---- acting -----------------------------------------------------------------------------------------------------------
 
-    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Act as the policy does."""
-        return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
-
     def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
         """Any action, each as likely as the others."""
         if isinstance(self.head, SquashedGaussianHead):
@@ -215,11 +211,6 @@ class SAC(WithCritics):
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
         sample = self.head(torch.zeros(len(is_first), self.head.size, device=is_first.device), mask).sample(generator)
         return ActResult(self.head.to_environment(sample), state, {"sample": sample})
-
-    @property
-    def capturable(self) -> bool:
-        """Where the policy's is."""
-        return self._policy.capturable
 
     def likeliest(self, observation: Observation) -> Tensor:
         """The distribution's mode."""
@@ -237,10 +228,6 @@ class SAC(WithCritics):
             distribution, lowest = self.head(self.actor(seen), mask), self.critic(seen).amin(0)
         assert isinstance(distribution, Categorical)
         return soft_value(distribution, lowest, self.temperature()) / self.settings.reward_scale
-
-    def policy(self) -> Policy:
-        """Normaliser, actor and head: all that acting needs."""
-        return self._policy
 
 
 class Temperature(nn.Module):

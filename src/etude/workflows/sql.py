@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
-from etude.acting.policy import PartsPolicy, Policy
+from etude.acting.policy import PartsPolicy
 from etude.components.critics import Follow, space_with, target_of, with_action, with_part
 from etude.components.distributions import DeterministicHead, check_mask
 from etude.components.networks.modes import evaluating, mode_dependent
@@ -36,7 +36,7 @@ from etude.errors import UserError
 from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
-from etude.workflows.base import ActResult, Context, Mode, State
+from etude.workflows.base import ActResult, Context, Mode, PolicyWorkflow, State
 from etude.workflows.off_policy import OffPolicyConfig, WithCritics, critics, judged, random_actions
 
 NOISE = "noise"
@@ -76,7 +76,7 @@ class SQLConfig(OffPolicyConfig):
             )
 
 
-class SQL(WithCritics):
+class SQL(PolicyWorkflow, WithCritics):
     """Soft Q-learning."""
 
     Config = SQLConfig
@@ -175,18 +175,9 @@ class SQL(WithCritics):
         each = with_action(repeated(observation, particles), actions.reshape(-1, size))
         return critic(each).squeeze(-1).amin(0).view(rows, particles)
 
-    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Draw an action."""
-        return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
-
     def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
         """Any action, each as likely as the others."""
         return random_actions(self.head, state, is_first, generator)
-
-    @property
-    def capturable(self) -> bool:
-        """Where the policy's is."""
-        return self._policy.capturable
 
     def likeliest(self, observation: Observation) -> Tensor:
         """The sampler's answer to no noise."""
@@ -194,10 +185,6 @@ class SQL(WithCritics):
         with evaluating(mode_dependent(self.sampler)):
             nothing = torch.zeros(len(first), self.head.actions, device=first.device)
             return sampled(self.sampler, self.head, observation, nothing)
-
-    def policy(self) -> Policy:
-        """Normaliser, sampler and head: all that acting needs."""
-        return self._policy
 
 
 class SamplerPolicy(PartsPolicy):

@@ -19,7 +19,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
-from etude.acting.policy import ActorPolicy, Policy
+from etude.acting.policy import ActorPolicy
 from etude.components.critics import Follow, target_of, with_action
 from etude.components.distributions import DeterministicHead, check_mask
 from etude.components.networks.modes import evaluating, mode_dependent
@@ -33,7 +33,7 @@ from etude.errors import UserError
 from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
-from etude.workflows.base import ActResult, Context, Mode, State
+from etude.workflows.base import ActResult, Context, Mode, PolicyWorkflow, State
 from etude.workflows.off_policy import OffPolicyConfig, WithCritics, critics, judged, random_actions
 
 
@@ -61,12 +61,13 @@ class TD3Config(OffPolicyConfig):
     """Multiplies rewards."""
 
 
-class TD3(WithCritics):
+class TD3(PolicyWorkflow, WithCritics):
     """Twin delayed deep deterministic policy gradients."""
 
     Config = TD3Config
     actor: nn.Module
     settings: TD3Config
+    capturable = PolicyWorkflow.capturable
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -151,19 +152,10 @@ class TD3(WithCritics):
         """Any action, each as likely as the others."""
         return random_actions(self.head, state, is_first, generator)
 
-    @property
-    def capturable(self) -> bool:
-        """Where the policy's is."""
-        return self._policy.capturable
-
     def likeliest(self, observation: Observation) -> Tensor:
         """The actor's action."""
         with evaluating(mode_dependent(self.actor)):
             return self.head(self.actor(observation)).mode()
-
-    def policy(self) -> Policy:
-        """Normaliser, actor and head: all that acting needs."""
-        return self._policy
 
 
 def _head(space: gymnasium.Space[Any]) -> DeterministicHead:

@@ -11,12 +11,12 @@ import torch
 from gymnasium import spaces
 
 from etude.components.networks.groups import reads_group
-from etude.components.networks.memory import Memory, MemoryNetwork, has_memory
+from etude.components.networks.memory import Memory, MemoryNetwork, has_memory, is_capturable
 from etude.components.networks.mlp import MLP
 from etude.components.networks.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
 from etude.components.networks.transformer import Transformer, TransformerConfig, visibility
 from etude.compute.captured import to_be_captured
-from etude.compute.trees import at, map_tree
+from etude.compute.trees import at, leaves, map_tree
 from etude.config.validate import Validator
 from etude.errors import ConfigError
 from tests.capture_double import no_host_reads
@@ -81,11 +81,8 @@ def by_steps(net: MemoryNetwork, seen: Any, state: Any, first: torch.Tensor) -> 
 
 
 def assert_close(one: Any, other: Any) -> None:
-    if isinstance(one, dict):
-        for key in one:
-            assert_close(one[key], other[key])
-    else:
-        torch.testing.assert_close(one.float(), other.float(), rtol=0, atol=1e-5)
+    for mine, theirs in zip(leaves(one), leaves(other), strict=True):
+        torch.testing.assert_close(mine.float(), theirs.float(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("space", [BOX, DICT], ids=["vector", "dict"])
@@ -246,11 +243,12 @@ def test_what_is_captured_asks_nothing_of_the_device_and_is_the_same_sequence(ki
     assert_close(*said)
 
 
-def test_a_network_that_sees_a_group_of_the_observation_takes_sequences_too() -> None:
-    inner, seen, first = network("gru"), {"actor": observations(BOX), "critic": observations(BOX, seed=4)}, resets(0.1)
-    reader: Any = reads_group(inner, "critic")
-    assert has_memory(reader)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_network_that_reads_a_group_remembers_as_the_network_does(kind: str) -> None:
+    net, seen, first = network(kind), observations(BOX), resets(0.2)
+    reader: Any = reads_group(net, "actor")
     with torch.no_grad():
-        outputs, _ = reader.unroll(seen, reader.initial_state(N), first)
-        wanted, _ = inner.unroll(seen["critic"], inner.initial_state(N), first)
-    assert torch.equal(outputs, wanted)
+        sequence, state = reader.unroll({"actor": seen, "critic": seen * 2}, reader.initial_state(N), first)
+        expected, after = net.unroll(seen, net.initial_state(N), first)
+    assert_close([sequence, state], [expected, after])
+    assert is_capturable(reader) == is_capturable(net) == (kind != "a class of one's own")

@@ -191,7 +191,9 @@ def test_columns_nobody_needs_are_not_stored() -> None:
 def test_a_buffer_that_does_not_fit_shrinks_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    each = base.bytes_per_transition(transition(0, 4)) + 8  # both observations, where every step may be an end, and where they lie
+    each = (
+        base.bytes_per_transition(transition(0, 4)) + 8
+    )  # both observations, where every step may be an end, and where they lie
     monkeypatch.setattr(replay, "free_memory", lambda device: each * 1000)
     buffer = build(Plain(), capacity=4000)
     buffer.add(transition(0, 4))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from etude.buffers.replay_config import HindsightConfig
 from etude.buffers.replay import ReplayConfig
+from etude.buffers.replay_config import HindsightConfig
 from etude.cli import run as etude
 from etude.components.networks.mlp import MLPConfig
 from etude.config import class_specs

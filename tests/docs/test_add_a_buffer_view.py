@@ -54,7 +54,9 @@ def test_a_mirrored_transition_has_the_other_signs_and_action() -> None:
     for buffer in (plain, mirrored):
         for t in range(9):
             row = transition(t, 1)
-            buffer.add({**row, "observation": row["observation"]["vector"], "next_observation": row["next_observation"]["vector"]})
+            buffer.add(
+                {**row, "observation": row["observation"]["vector"], "next_observation": row["next_observation"]["vector"]}
+            )
     drawn = {"index": torch.arange(9), "mirror": torch.rand(9)}
     one, other = (buffer.gather(buffer.tensors(), drawn) for buffer in (plain, mirrored))
     assert torch.equal(one["observation"], -other["observation"])

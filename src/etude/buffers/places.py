@@ -59,7 +59,9 @@ class Bounds:
 
     def on(self, device: torch.device) -> dict[str, Tensor]:
         """Return these numbers, and how much was written, as tensors that are up to date: what is captured reads them."""
-        numbers = {"count": self.count, "offset": self.offset, "written": self.store.written}
+        numbers = {"written": self.store.written}
+        if device.type != "cpu":  # where the host knows them
+            numbers |= {"count": self.count, "offset": self.offset}
         if device not in self._there:
             self._there[device] = {name: torch.zeros((), dtype=torch.int64, device=device) for name in numbers}
         for name, number in numbers.items():
@@ -133,9 +135,9 @@ class Uniform(Places):
         """The rest after division by how many there are."""
         place, every = random["place"], self.store.rows * self.store.num_envs
         if place.device.type == "cpu":
-            index = place % self.bounds.count
-            offset = self.bounds.offset
-            return {"index": ((index + offset) % every if offset else index).to(device)}
+            index, offset = place % self.bounds.count, self.bounds.offset
+            index = (index + offset) % every if offset else index
+            return {"index": index if device.type == "cpu" else index.to(device)}
         bounds = self.bounds.on(place.device)
         return {"index": ((place % bounds["count"] + bounds["offset"]) % every).to(device)}
 

@@ -314,7 +314,7 @@ class ReplayBuffer(Buffer):
     def sample_many(self, count: int, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
         """Return `count` batches at once, (count, n, ...): bit for bit what as many calls of `sample` would return."""
         device, drawn = self.store.device, self.draw_places(count, n, generator)
-        flat = {name: values.to(device).reshape(-1) for name, values in drawn.items()}
+        flat = {name: values.reshape(-1) for name, values in drawn.items()}
         batch = self.gather(self.tensors(), flat, columns)
         batch["generation"] = self.store.generation(batch["index"])
         batch = map_columns(batch, lambda column: column.view(count, n, *column.shape[1:]))

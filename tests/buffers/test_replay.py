@@ -10,6 +10,7 @@ from torch import Generator
 from etude.buffers import base, replay
 from etude.buffers.columns import leaves, map_columns
 from etude.buffers.replay import ReplayBuffer, ReplayConfig
+from etude.config.algorithm import AlgorithmSettings
 from etude.config.compose import compose
 from etude.config.schema import Config, EnvironmentConfig, ExperimentConfig
 from etude.errors import EtudeError, UserError
@@ -126,7 +127,7 @@ def test_a_uniform_replay_has_nothing_to_learned() -> None:
 
 
 @dataclass(frozen=True)
-class Learner:
+class Learner(AlgorithmSettings):
     name: str = "learner"
     batch_size: int = 32
     gamma: float = 0.9

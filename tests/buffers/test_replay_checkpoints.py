@@ -194,7 +194,7 @@ def test_a_run_copied_with_its_folder_works(store: CheckpointStore, tmp_path: Pa
     fill(loaded, 2)
     again = save(moved, loaded)
     again.verify()
-    assert set(saved.segments) < set(again.segments)
+    assert len(set(again.segments) - set(saved.segments)) == 1, "the others are where they were"
 
 
 def test_a_loaded_buffer_writes_none_of_its_segments_again(store: CheckpointStore) -> None:

@@ -163,13 +163,10 @@ class ReplayAgainstLists(RuleBasedStateMachine):
             places = buffer.places.find({"place": torch.arange(buffer.bounds.count)}, torch.device("cpu"))["index"]
         batch = buffer.gather(buffer.tensors(), {"index": places})
         window = self.sequence or 1
-        found = [
-            [{key: batch[key].view(len(places), window, *batch[key].shape[2 if self.sequence else 1 :])[k, j].tolist()
-              for key in ("action", "is_first", "observation", "reward", "discount", "next_observation", "terminated",
-                          "truncated")}
-             for j in range(window)]
-            for k in range(len(places))
-        ]  # fmt: skip
+        keys = list(self.expected(self.history[0], 0))
+        shape = (len(places), window)
+        rows = {key: batch[key].view(*shape, *batch[key].shape[2 if self.sequence else 1 :]).tolist() for key in keys}
+        found = [[{key: rows[key][k][j] for key in keys} for j in range(window)] for k in range(len(places))]
         wanted = [
             [self.expected(past, past.index(first) + j) for j in range(window)]
             for past, firsts in zip(self.history, self.drawable(), strict=True)

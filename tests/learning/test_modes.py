@@ -15,6 +15,7 @@ from etude.learning.execute import make_executor
 from etude.learning.update import Stage, Update
 from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
+from etude.training.remarks import remarks
 
 CASES = {
     "discrete": ("CartPole-v1:ppo", "algorithm.entropy_coef=0.01"),
@@ -96,7 +97,7 @@ def test_without_a_compiler_the_cpu_is_eager(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_can_not_be_had_here_is_said() -> None:
     words = ("experiment.device=cpu", "experiment.compile=capture")
     asked = compose("CartPole-v1:ppo", words=words).config
-    (note,) = assembly.remarks(assembly.resolve(asked), asked)
+    (note,) = remarks(assembly.resolve(asked), asked)
     assert note == "experiment.compile=capture is read as off: only what runs on CUDA is captured"
 
 

@@ -130,14 +130,14 @@ def test_a_fixed_temperature_stays() -> None:
 def test_exactly_so_many_random_actions_come_before_the_first_update() -> None:
     orchestrator = build("Pendulum-v1:sac")
     w, calls = orchestrator.workflow, []
-    original = w._random_action  # type: ignore[attr-defined]
+    original = w.act_randomly
 
-    def counted(*arguments: Any) -> torch.Tensor:
-        sample = original(*arguments)
-        calls.append(len(sample))
-        return sample
+    def counted(*arguments: Any, **options: Any) -> Any:
+        result = original(*arguments, **options)
+        calls.append(len(result.action))
+        return result
 
-    w._random_action = counted  # type: ignore[attr-defined]
+    w.act_randomly = counted  # type: ignore[method-assign]
     while orchestrator._run_cycle():
         if orchestrator.counters.updates == 1:
             assert orchestrator.counters.env_steps == 40

@@ -59,7 +59,9 @@ class Bounds:
 
     def on(self, device: torch.device) -> dict[str, Tensor]:
         """Return these numbers, and how much was written, as tensors that are up to date: what is captured reads them."""
-        numbers = {"count": self.count, "offset": self.offset, "written": self.store.written}
+        numbers = {"written": self.store.written}
+        if device.type != "cpu":  # where the host knows them
+            numbers |= {"count": self.count, "offset": self.offset}
         if device not in self._there:
             self._there[device] = {name: torch.zeros((), dtype=torch.int64, device=device) for name in numbers}
         for name, number in numbers.items():
@@ -102,8 +104,13 @@ class Places(ABC):
         """How much memory was taken."""
         return 0
 
+    @property
+    def schedules(self) -> Mapping[str, Schedule]:
+        """The settings that change over a run."""
+        return {}
+
     def set_schedules(self, now: Moment) -> None:  # noqa: B027 # uniform places have none
-        """Give settings that change over a run their value after so many environment steps."""
+        """Give settings that change over a run their value at a moment of it."""
 
     def clear(self) -> None:  # noqa: B027 # uniform places remember nothing
         """Forget everything."""
@@ -133,9 +140,9 @@ class Uniform(Places):
         """The rest after division by how many there are."""
         place, every = random["place"], self.store.rows * self.store.num_envs
         if place.device.type == "cpu":
-            index = place % self.bounds.count
-            offset = self.bounds.offset
-            return {"index": ((index + offset) % every if offset else index).to(device)}
+            index, offset = place % self.bounds.count, self.bounds.offset
+            index = (index + offset) % every if offset else index
+            return {"index": index if device.type == "cpu" else index.to(device)}
         bounds = self.bounds.on(place.device)
         return {"index": ((place % bounds["count"] + bounds["offset"]) % every).to(device)}
 
@@ -166,6 +173,11 @@ class Prioritized(Places):
         self._largest = torch.ones((), dtype=torch.float64, device=self.store.device)
         self._none = torch.zeros_like(self._largest)
         self._ranked = self._forgotten = 0  # steps in between have a priority
+
+    @property
+    def schedules(self) -> Mapping[str, Schedule]:
+        """Beta's."""
+        return {"beta": self._beta_schedule}
 
     def set_schedules(self, now: Moment) -> None:
         """Move beta along its schedule."""

@@ -21,7 +21,7 @@ from etude.buffers.replay_config import HindsightConfig, PrioritizedConfig, Repl
 from etude.buffers.store import AT, LEADS_TO, OBSERVATIONS, Store, room_for_ends
 from etude.buffers.store_state import StoreState
 from etude.buffers.views import Held, Steps, View
-from etude.config.schedules import Moment
+from etude.config.schedules import Moment, Schedule
 from etude.config.schema import Config
 from etude.errors import UserError
 
@@ -99,12 +99,12 @@ class ReplayBuffer(Buffer):
     def build(cls, options: Any, config: Config, name: str) -> Self:
         """Make the buffer that its options describe; the algorithm's own settings fill what they leave open."""
         algorithm = config.algorithm
-        n_step = options.n_step or getattr(algorithm, "n_step", 1)
-        gamma = getattr(algorithm, "gamma", None)
+        n_step = options.n_step or algorithm.n_step
+        gamma = algorithm.gamma
         if gamma is None and n_step > 1:
             raise UserError(f"buffers.{name}.n_step={n_step}: {algorithm.name} has no gamma to discount rewards with")
-        first_batch = max(1, int(getattr(algorithm, "batch_size", 1)))
-        wanted = options.min_size if options.min_size is not None else getattr(algorithm, "learning_starts", first_batch)
+        first_batch = max(1, int(algorithm.batch_size or 1))
+        wanted = next((size for size in (options.min_size, algorithm.learning_starts) if size is not None), first_batch)
         return cls(
             capacity=options.capacity,
             num_envs=config.environment.num_envs,
@@ -299,6 +299,11 @@ class ReplayBuffer(Buffer):
         if self.goals is not None:
             self.goals.episodes.clear()
 
+    @property
+    def schedules(self) -> Mapping[str, Schedule]:
+        """Those of the places."""
+        return self.places.schedules
+
     def set_schedules(self, now: Moment) -> None:
         """Move what changes over a run along its schedule."""
         self.places.set_schedules(now)
@@ -315,7 +320,7 @@ class ReplayBuffer(Buffer):
     def sample_many(self, count: int, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
         """Return `count` batches at once, (count, n, ...): bit for bit what as many calls of `sample` would return."""
         device, drawn = self.store.device, self.draw_places(count, n, generator)
-        flat = {name: values.to(device).reshape(-1) for name, values in drawn.items()}
+        flat = {name: values.reshape(-1) for name, values in drawn.items()}
         batch = self.gather(self.tensors(), flat, columns)
         batch["generation"] = self.store.generation(batch["index"])
         batch = map_columns(batch, lambda column: column.view(count, n, *column.shape[1:]))

@@ -48,7 +48,7 @@ class Store:
         """Whether steps were given up because there was no more room for ends."""
         self.keeps_ends = keeps_ends
         self._on_host = device.type == "cpu"
-        self._arrays: list[tuple[str, list[np.ndarray]]] = []
+        self._arrays: list[tuple[str, np.ndarray]] = []
         self._views: list[tuple[Tensor, ...]] = []
         self._views_from = -1
         self._alike: list[list[int]] = []
@@ -82,8 +82,9 @@ class Store:
         self.ends = room_for_ends(self.rows, count, bytes_per_transition(seen)) if seen and self.keeps_ends else 0
         self.memory = allocate(seen, (self.first_end + count * self.ends,), self.name, self.device)
         kind = torch.int32 if self.first_end + count * self.ends < 2**31 else torch.int64
-        for name in (AT, LEADS_TO) if seen else ():
-            self.columns[name] = torch.zeros((self.rows, count), dtype=kind, device=self.device)
+        for name, offset in ((AT, 0), (LEADS_TO, count)) if seen else ():
+            places = torch.arange(offset, offset + self.rows * count, dtype=kind, device=self.device)
+            self.columns[name] = places.view(self.rows, count)
         self.flat = map_columns(self.columns, lambda column: column.flatten(0, 1))
         self._env = torch.arange(count, dtype=kind, device=self.device)
         self._env_array = np.arange(count, dtype=np.int32 if kind is torch.int32 else np.int64)
@@ -114,47 +115,47 @@ class Store:
         """Write through NumPy, whose indexing costs a fifth of torch's."""
         if not self._arrays:
             self._prepare_arrays(row)
-        place = self.written % self.rows
-        for name, arrays in self._arrays:
+        number, place = self.written, self.written % self.rows
+        for name, array in self._arrays:
             value = row[name]
-            if type(value) is np.ndarray:
-                arrays[0][place] = value
-            elif isinstance(value, Tensor):
-                arrays[0][place] = _array(value)
-            else:
-                for array, part in zip(arrays, leaves(value), strict=True):
-                    array[place] = _array(part)
-        if not self._memory_arrays:
+            array[place] = value if type(value) is np.ndarray else _array(value)
+        for name, arrays in self._nested:
+            for array, part in zip(arrays, leaves(row[name]), strict=True):
+                array[place] = _array(part)
+        if not self._slots:
             return
-        count, here = self.num_envs, self.slot(self.written)
-        after = self.slot(self.written + 1)
-        if self.ends and self.written > self.begin:
+        slot = number % (self.rows + 1)
+        after = slot + 1 if slot < self.rows else 0
+        if self.ends and number > self.begin:
             starts = row["is_first"]
             starts = starts if type(starts) is np.ndarray else _array(starts)
             if np.count_nonzero(starts):  # a tenth of what any() costs
-                self._keep_ends(starts, here)
-        self._at[place] = self._env_array + here
-        self._leads_to[place] = self._env_array + after
-        for key, start in (("observation", here), ("next_observation", after)):
-            if key not in row:
-                continue
-            value = row[key]
-            parts = leaves(value) if isinstance(value, Mapping) else (value,)
-            for array, part in zip(self._memory_arrays, parts, strict=True):
-                array[start : start + count] = part if type(part) is np.ndarray else _array(part)
+                self._keep_ends(starts, slot)
+        if number >= self.rows:  # on the first lap they are there already
+            self._at[place] = self._env_array + slot * self.num_envs if self._after[0] != slot else self._after[1]
+            self._after = (after, self._env_array + after * self.num_envs)
+            self._leads_to[place] = self._after[1]
+        for key, where in (("observation", slot), ("next_observation", after)):
+            value = row.get(key)
+            if type(value) is np.ndarray:
+                self._slots[0][where] = value
+            elif value is not None:
+                for array, part in zip(self._slots, leaves({key: value}), strict=True):
+                    array[where] = part if type(part) is np.ndarray else _array(part)
 
     def _prepare_arrays(self, row: Mapping[str, Any]) -> None:
-        self._arrays = [
-            (name, [_array(part) for part in leaves_like({name: self.columns[name]}, {name: row[name]})])
-            for name in row
-            if name in self.columns
-        ]
-        seen = {name: row[name] for name in self.memory}
-        self._memory_arrays = [_array(part) for part in leaves_like(self.memory, seen)]
-        if self._memory_arrays:
+        given = {name: row[name] for name in row if name in self.columns}
+        self._arrays = [(n, _array(self.columns[n])) for n, value in given.items() if not isinstance(value, Mapping)]
+        nested = {name: value for name, value in given.items() if isinstance(value, Mapping)}
+        self._nested = [(n, [_array(part) for part in leaves_like(self.columns[n], value)]) for n, value in nested.items()]
+        memory = [_array(part) for part in leaves_like(self.memory, {name: row[name] for name in self.memory})]
+        self._slots = [array[: self.first_end].reshape(self.rows + 1, self.num_envs, *array.shape[1:]) for array in memory]
+        self._end_arrays = [array[self.first_end :] for array in memory]
+        self._after = (-1, self._env_array)
+        if memory:
             self._at, self._leads_to = (self.columns[name].numpy() for name in (AT, LEADS_TO))
 
-    def _keep_ends(self, starts: np.ndarray, here: int) -> None:
+    def _keep_ends(self, starts: np.ndarray, slot: int) -> None:
         """Copy where the last step led to the ends, in the environments where the next one begins an episode."""
         last = (self.written - 1) % self.rows
         seen, end_of = self.ends_seen.numpy(), self.end_of.numpy()
@@ -165,10 +166,10 @@ class Store:
                 if end_of[env, spot] >= self.begin:
                     self._drop_before(int(end_of[env, spot]) + 1)
                 end_of[env, spot] = self.written - 1
-            place = self.first_end + env * self.ends + spot
-            for array in self._memory_arrays:
-                array[place] = array[here + env]
-            self._leads_to[last, env] = place
+            place = env * self.ends + spot
+            for ends, slots in zip(self._end_arrays, self._slots, strict=True):
+                ends[place] = slots[slot, env]
+            self._leads_to[last, env] = self.first_end + place
 
     def _copy(self, row: Mapping[str, Any]) -> None:
         block, place = divmod(self.cursor, ROWS_OF_VIEWS)
@@ -261,7 +262,7 @@ class Store:
         self.written, self.begin, self.has_dropped, self._look_again = written, begin, False, written
         self.ends_seen.zero_()
         self.end_of.fill_(-1)
-        number = torch.arange(begin, written, device=self.device)
+        number = torch.arange(begin, max(written, self.rows if begin == 0 else 0), device=self.device)
         for name, offset in ((AT, 0), (LEADS_TO, 1)) if self.memory else ():
             slots = (number + offset) % (self.rows + 1) * self.num_envs
             self.columns[name][number % self.rows] = (slots[:, None] + self._env).to(self._env.dtype)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from etude.buffers.base import Batch
-from etude.buffers.columns import take
 from etude.buffers.store import AT, LEADS_TO
 
 Reader = Callable[["Held", Tensor, int], Any]
@@ -30,7 +29,7 @@ class Held:
 
     def take(self, name: str, index: Tensor) -> Any:
         """Return a column of the transitions at `index` (...), as (..., *column)."""
-        return take({name: self.columns[name]}, index)[name]
+        return take(self.columns[name], index)
 
     def ahead(self, index: Tensor, steps: Tensor | int) -> Tensor:
         """Return the places some steps later, or earlier; nothing says whether they are held."""
@@ -54,10 +53,17 @@ class Held:
 
     def remembered(self, where: str, index: Tensor, part: str | None = None) -> Any:
         """Return what lies in memory for transitions, as it was stored; of a Dict observation perhaps one part."""
-        place = take({where: self.columns[where]}, index)[where]
-        return take({"observation": self.memory["observation"] if part is None else self.memory["observation"][part]}, place)[
-            "observation"
-        ]
+        memory = self.memory["observation"]
+        return take(memory if part is None else memory[part], take(self.columns[where], index))
+
+
+def take(column: Any, index: Tensor) -> Any:
+    """Return rows of a column, or of a dict of them, at an index of any shape."""
+    if isinstance(column, Tensor):
+        if index.ndim == 1:
+            return column.index_select(0, index)
+        return column.index_select(0, index.reshape(-1)).view(*index.shape, *column.shape[1:])
+    return {name: take(part, index) for name, part in column.items()}
 
 
 class Outlook(NamedTuple):

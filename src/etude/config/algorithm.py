@@ -10,7 +10,11 @@ class AlgorithmSettings:
 
     rollout_steps: Any = None
     """Vector steps per rollout; None: it collects one at a time."""
-    batch_size: Any = 256
-    """Transitions per gradient step, where they are sampled."""
+    batch_size: Any = None
+    """Transitions per gradient step, where they are sampled; None: as many as Etude's own take."""
     gamma: Any = None
     """Discount; None: it has no such setting."""
+    n_step: Any = 1
+    """Rewards summed before bootstrapping."""
+    learning_starts: Any = None
+    """Transitions before anything is learnt; None: one batch."""

@@ -107,13 +107,17 @@ class Phase:
         )
 
 
+USUAL_BATCH = 256
+"""Transitions per gradient step of an algorithm that does not say."""
+
+
 @dataclass(frozen=True)
 class AlgorithmConfig(AlgorithmSettings):
     """Settings every algorithm may have; extend it with your own."""
 
     name: str = ""
     """The registered name of the algorithm, or its import path."""
-    batch_size: PositiveInt = 256
+    batch_size: PositiveInt = USUAL_BATCH
     """Transitions per gradient step, where they are sampled."""
     rollout_steps: PositiveInt = 128
     """Vector steps per rollout, where experience is used once and dropped."""
@@ -255,7 +259,7 @@ class Workflow(Acts):
         buffer = self.buffer(phase)
         self.set_schedules(phase)
         moves = self.moves_by_update()
-        batch_size = int(self.settings.batch_size)
+        batch_size = int(self.settings.batch_size or USUAL_BATCH)
         steps = 0
         while steps < count and buffer.ready:
             if moves and steps:

@@ -97,9 +97,9 @@ def test_priorities_are_written_back_before_the_next_batch_is_drawn() -> None:
     run = build(*PRIORITIZED)
     executor, calls, said = dqn_of(run)._executor, [], []
     buffer, once = run.buffers["replay"], executor.once
-    sample, write = buffer.sample_many, buffer.learned  # type: ignore[attr-defined]
-    buffer.sample_many = lambda *a: calls.append("draw") or sample(*a)  # type: ignore[attr-defined]
-    buffer.learned = lambda *a, **k: calls.append(k["priority"].clone()) or write(*a, **k)  # type: ignore[method-assign]
+    sample, write = buffer.draw_places, buffer.learned  # type: ignore[attr-defined]
+    buffer.draw_places = lambda *a: calls.append("draw") or sample(*a)  # type: ignore[attr-defined]
+    buffer.learned = lambda *a, **k: calls.append(k["priority"].flatten()) or write(*a, **k)  # type: ignore[method-assign]
     executor.once = lambda *a: said.append(once(*a)) or said[-1]  # type: ignore[method-assign]
     while run.counters.updates < 4:
         run._run_cycle()
@@ -157,7 +157,7 @@ def _priorities_of(run: Orchestrator) -> list[torch.Tensor]:
     """What is written back to its buffer from now on, (16,) for each update."""
     buffer, written = run.buffers["replay"], []
     write = buffer.learned
-    buffer.learned = lambda *a, **k: written.append(k["priority"].clone()) or write(*a, **k)  # type: ignore[method-assign]
+    buffer.learned = lambda *a, **k: written.append(k["priority"].flatten()) or write(*a, **k)  # type: ignore[method-assign]
     return written
 
 

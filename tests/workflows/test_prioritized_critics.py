@@ -65,7 +65,7 @@ def test_a_priority_is_the_mean_distance_of_the_critics_from_their_target() -> N
 def test_priorities_are_written_back_before_the_next_batch_is_drawn() -> None:
     run = build()
     executor, buffer, calls = run.workflow._executor, run.buffers["replay"], list[Any]()
-    draw, learn, write = buffer.sample_many, executor.once, buffer.learned  # type: ignore[attr-defined]
+    draw, learn, write = buffer.draw_places, executor.once, buffer.learned  # type: ignore[attr-defined]
 
     def drawn(*arguments: Any) -> Any:
         calls.append(("draw", batch := draw(*arguments)))
@@ -76,10 +76,10 @@ def test_priorities_are_written_back_before_the_next_batch_is_drawn() -> None:
         return reports
 
     def written(*arguments: Any, **columns: Any) -> None:
-        calls.append(("write", columns["priority"].clone()))
+        calls.append(("write", columns["priority"].flatten()))
         write(*arguments, **columns)
 
-    buffer.sample_many, buffer.learned, executor.once = drawn, written, learnt  # type: ignore[attr-defined,method-assign]
+    buffer.draw_places, buffer.learned, executor.once = drawn, written, learnt  # type: ignore[attr-defined,method-assign]
     while run.counters.updates < 4:
         run._run_cycle()
     assert [name for name, _ in calls] == ["draw", "learn", "write"] * 4

@@ -58,4 +58,4 @@ def test_acting_has_the_value_at_the_start_of_the_cycle(monkeypatch: pytest.Monk
              "algorithm.learning_starts=4", "algorithm.batch_size=4",
              "training.total_steps=20", "environment.num_envs=1", "evaluation.every_steps=0")  # fmt: skip
     start("Pendulum-v1:td3", words).run()
-    assert seen == pytest.approx([1.0] * 5 + [0.75] * 5 + [0.5] * 5 + [0.25] * 5)
+    assert seen == pytest.approx([1.0] + [0.75] * 5 + [0.5] * 5 + [0.25] * 5)  # after four steps of warm-up

@@ -9,7 +9,7 @@ import torch
 
 from etude.compute.captured import WARM_UP_CALLS, capture, to_be_captured
 from etude.compute.trees import Tree, copy_, leaves, map_tree
-from etude.learning.execute import Due, Executor, Packed, Table, run_in_calls
+from etude.learning.execute import Before, Due, Executor, Packed, Table, run_in_calls
 from etude.learning.sources import Source
 
 
@@ -22,10 +22,10 @@ class Captured(Executor):
         self.inner = inner
         self._graphs: dict[Any, _Graph] = {}
 
-    def run(self, source: Source, count: int) -> dict[str, Table]:
+    def run(self, source: Source, count: int, before: Before | None = None) -> dict[str, Table]:
         """Take `count` updates on a source's batches, and return the metrics of each stage that took part."""
         source.begin()
-        return run_in_calls(self, source, count)
+        return run_in_calls(self, source, count, before)
 
     def draws_inside(self, source: Source) -> bool:
         """Whether drawing is part of a call: where a source draws on the device."""

@@ -14,7 +14,7 @@ from torch.func import functional_call, grad_and_value
 from etude.compute.accelerate import compile_apart
 from etude.compute.random_streams import GlobalGenerators
 from etude.compute.trees import Tree, at, first_leaf, joined, leaves
-from etude.learning.execute import Due, Executor, Packed, Report, Table, per_row_of, run_in_calls, tables_of
+from etude.learning.execute import Before, Due, Executor, Packed, Report, Table, per_row_of, run_in_calls, tables_of
 from etude.learning.noise import Noise, Request
 from etude.learning.rules import NamedRule
 from etude.learning.sources import Source
@@ -39,9 +39,9 @@ class Compiled(Executor):
         self._rules: list[NamedRule] = []
         self._requests: list[dict[str, Request]] | None = None
 
-    def run(self, source: Source, count: int) -> dict[str, Table]:
+    def run(self, source: Source, count: int, before: Before | None = None) -> dict[str, Table]:
         """Take `count` updates on a source's batches, and return the metrics of each stage that took part."""
-        return run_in_calls(self, source, count)
+        return run_in_calls(self, source, count, before)
 
     def steps(self, source: Source, columns: Mapping[str, Any], drawn: Tree, pattern: tuple[Due, ...]) -> Packed:
         """Take as many updates as the pattern has, on batches gathered from `columns`."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +29,7 @@ from etude.learning.update import Batch, Metrics, Out, Stage, Update, as_out, de
 
 Due = tuple[bool, ...]
 """Which stages take part in an update; the last entry says whether `after` does."""
+Before = Callable[[int], None]
 STEPS_PER_CALL = 4
 """How many updates are worth putting into one compiled or captured call: fewer trips through Python, for a longer start."""
 
@@ -107,8 +107,11 @@ class Executor(ABC):
             )
 
     @abstractmethod
-    def run(self, source: Source, count: int) -> dict[str, Table]:
-        """Take `count` updates on a source's batches, and return the metrics of each stage that took part."""
+    def run(self, source: Source, count: int, before: Before | None = None) -> dict[str, Table]:
+        """Take `count` updates on a source's batches, and return the metrics of each stage that took part.
+
+        `before` is called with the number of each update, from 0, before anything of it is drawn or computed.
+        """
 
     @abstractmethod
     def steps(self, source: Source, columns: Mapping[str, Any], drawn: Tree, pattern: tuple[Due, ...]) -> Packed:
@@ -248,10 +251,10 @@ class Eager(Executor):
 
     mode = "eager"
 
-    def run(self, source: Source, count: int) -> dict[str, Table]:
+    def run(self, source: Source, count: int, before: Before | None = None) -> dict[str, Table]:
         """Take `count` updates on a source's batches, and return the metrics of each stage that took part."""
         reports = []
-        for drawn in draws(source, count, 1):
+        for drawn in draws(source, count, 1, before):
             if self.is_over():
                 break
             (due,), batch = self.due(1), source.gather(source.columns, at(drawn, 0))
@@ -294,11 +297,11 @@ def packed(stages: Sequence[Stage], reports: Sequence[Sequence[Report | None]]) 
     return Packed(tuple(tables), tuple(table.keys for table in tables.values()), tuple(rows), tensors)
 
 
-def run_in_calls(executor: Executor, source: Source, count: int) -> dict[str, Table]:
-    """Take `count` updates, several in each call of `executor.steps`."""
-    size = size_of_calls(source, count)
+def run_in_calls(executor: Executor, source: Source, count: int, before: Before | None = None) -> dict[str, Table]:
+    """Take `count` updates, several in each call of `executor.steps`; one by one where something comes before each."""
+    size = size_of_calls(source, count) if before is None else 1
     found: dict[str, list[Table]] = {}
-    for drawn in repeat(None, count // size) if executor.draws_inside(source) else draws(source, count, size):
+    for drawn in draws(source, count, size, before, inside=executor.draws_inside(source)):
         if executor.is_over():
             break
         said = executor.steps(source, source.columns, drawn, executor.due(size))
@@ -309,14 +312,19 @@ def run_in_calls(executor: Executor, source: Source, count: int) -> dict[str, Ta
     return {name: Table(parts[0].keys, torch.cat([part.values for part in parts])) for name, parts in found.items()}
 
 
-def draws(source: Source, count: int, size: int) -> Iterator[Tree]:
-    """Yield what tells the batches of `size` updates at a time; drawn for as many together as the source allows."""
-    together = size if source.follows_learning else max(size, source.at_once // size * size)
+def draws(source: Source, count: int, size: int, before: Before | None = None, *, inside: bool = False) -> Iterator[Tree]:
+    """Yield what tells the batches of `size` updates at a time, drawn for as many together as the source allows.
+
+    Where drawing is part of the call, there is nothing to tell.
+    """
+    together = size if source.follows_learning or before is not None else max(size, source.at_once // size * size)
     for first in range(0, count, together):
         held = min(together, count - first)
-        drawn = source.draw(held)
+        if before is not None:
+            before(first)
+        drawn = None if inside else source.draw(held)
         for begin in range(0, held, size):
-            yield drawn if held == size else at(drawn, slice(begin, begin + size))
+            yield drawn if inside or held == size else at(drawn, slice(begin, begin + size))
 
 
 def size_of_calls(source: Source, count: int) -> int:

@@ -25,6 +25,7 @@ from etude.components.networks.spec import NetworkSpec as NetworkSpec
 from etude.components.recipes import Recipe, remember
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.accelerate import is_captured
+from etude.compute.captured import Captured
 from etude.compute.weak_methods import weakly
 from etude.compute.world import ALONE, World
 from etude.config.algorithm import AlgorithmSettings
@@ -34,7 +35,7 @@ from etude.config.phases import PhaseType
 from etude.config.schedules import Moment, Schedule, Stretch
 from etude.environments.vector import Observation
 from etude.errors import UserError
-from etude.learning.execute import Executor, Table, make_executor
+from etude.learning.execute import Before, Executor, Table, make_executor
 from etude.learning.optimizers import load_optimizer_state, optimizer_state
 from etude.learning.update import Update
 from etude.workflows.metrics import Metrics, MetricSums
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from etude.buffers.base import Batch, Buffer
     from etude.compute.random_streams import RandomStreams
     from etude.config.schema import Config
-    from etude.learning.sources import Source
     from etude.workflows.collector import Collector
 
 
@@ -257,13 +257,12 @@ class Workflow(Acts):
         A rollout is one batch (T, N, ...) and is used once; from anything else `batch_size` rows are drawn each time.
         """
         buffer = self.buffer(phase)
-        self.set_schedules(phase)
-        moves = self.moves_by_update()
+        before = self.scheduled_before(phase)
         batch_size = int(self.settings.batch_size or USUAL_BATCH)
         steps = 0
         while steps < count and buffer.ready:
-            if moves and steps:
-                self.set_schedules(phase.after(updates=steps))
+            if before is not None:
+                before(steps)
             batch = buffer.draw(batch_size, self.context.streams["buffer"])
             self.metrics.add(_named(self.learn(batch)))
             steps += 1
@@ -283,21 +282,14 @@ class Workflow(Acts):
         world = self.context.world
         return make_executor(update, modules, mode=self.context.mode, generator=generator, world=world)
 
-    def run_updates(self, phase: Phase, source: Source, count: int) -> dict[str, Table]:
-        """Take `count` updates on a source's batches, each at its own scheduled values.
+    def accelerated(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of tensors as the config chooses to run such functions: captured where updates are."""
+        return Captured(function) if is_captured(self.context.mode) else function
 
-        Where these move from one update to the next they are taken one by one: no cut of a call changes any.
-        """
+    def scheduled_before(self, phase: Phase) -> Before | None:
+        """Set scheduled values for the updates at hand; where these move from one to the next, return what sets each one's."""
         self.set_schedules(phase)
-        if not self.moves_by_update():
-            return self._executor.run(source, count)
-        parts: dict[str, list[Table]] = {}
-        for taken in range(count):
-            if taken:
-                self.set_schedules(phase.after(updates=taken))
-            for stage, table in self._executor.run(source, 1).items():
-                parts.setdefault(stage, []).append(table)
-        return {stage: Table(found[0].keys, torch.cat([table.values for table in found])) for stage, found in parts.items()}
+        return (lambda taken: self.set_schedules(phase.after(updates=taken))) if self.moves_by_update() else None
 
     def note(self, tables: Mapping[str, Table]) -> None:
         """Add the metrics of updates to those of the next row, one update after the other."""
@@ -475,7 +467,8 @@ def _load_state(part: Any, saved: Any) -> None:
 class PolicyWorkflow(Workflow):
     """An algorithm that acts as its policy does, `_policy`, which it makes when it is initialised."""
 
-    _policy: Policy
+    _policy: Any
+    """A `Policy`, of the algorithm's own kind."""
 
     def initial_state(self, n: int) -> State:
         """Return the policy's state at the start of n episodes."""

@@ -103,7 +103,6 @@ class DQN(PolicyWorkflow, OffPolicy):
     q: ActionValues
     settings: DQNConfig
     _policy: QPolicy
-    capturable = PolicyWorkflow.capturable
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -192,6 +191,11 @@ class DQN(PolicyWorkflow, OffPolicy):
         return of_action(outputs, allowed(self.q.values(judged), observation).argmax(-1))
 
     # ---- acting ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def capturable(self) -> bool:
+        """Where the policy's is."""
+        return self._policy.capturable
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Take the best action; while exploring, any allowed one instead, in a share ε of the steps."""

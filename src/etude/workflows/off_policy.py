@@ -153,7 +153,7 @@ class OffPolicy(Workflow):
         source = Replayed(
             buffer, self.columns, settings.batch_size, self.context.streams["buffer"], unit=settings.gradient_steps
         )
-        self.note(self.run_updates(phase, source, count))
+        self.note(self._executor.run(source, count, self.scheduled_before(phase)))
         return HookResult(updates=count)
 
     def learn(self, batch: Batch) -> Metrics:

@@ -28,7 +28,6 @@ from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.components.symmetry import find_mirror, mirror_error, with_images
-from etude.compute.accelerate import is_captured
 from etude.config.algorithm import AlgorithmSettings
 from etude.config.constraints import (
     Bounds,
@@ -214,7 +213,7 @@ class PPO(PolicyWorkflow):
         roles = {"actor": self.actor, "critic": self.critic}
         self._memory = None
         if any(map(has_memory, roles.values())):
-            self._memory = RolloutMemory(roles, context.num_envs, captured=is_captured(context.mode))
+            self._memory = RolloutMemory(roles, context.num_envs, self.accelerated)
         self._executor = self.executor(self.losses())
 
     def losses(self) -> Update:
@@ -318,7 +317,7 @@ class PPO(PolicyWorkflow):
             size, batch_size = size // buffer.steps, batch_size // buffer.steps
         self._stopped.zero_()
         order = torch.stack([*minibatches(size, batch_size, self.settings.epochs, self.context.streams["minibatch"])])
-        tables = self.run_updates(phase, Minibatches(batch, order), len(order))
+        tables = self._executor.run(Minibatches(batch, order), len(order), self.scheduled_before(phase))
         self.note(tables)
         self.metrics.add(self._rollout_metrics(batch, tables[""]), group="rollout")
         if self._memory is not None:

@@ -9,7 +9,7 @@ A minibatch is some environments' whole rollouts, so gradients flow through all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from etude.components.networks.memory import has_memory, is_capturable
 from etude.components.networks.modes import evaluating, mode_dependent
-from etude.compute.captured import Captured
 from etude.compute.trees import at, copy_, first_leaf, map_tree, storable
 from etude.config.registry import networks
 from etude.config.schema import Config
@@ -29,7 +28,10 @@ from etude.learning.update import Batch
 class RolloutMemory:
     """What each network that remembers had in mind when the rollout at hand began."""
 
-    def __init__(self, roles: Mapping[str, nn.Module], num_envs: int, *, captured: bool = False) -> None:
+    def __init__(
+        self, roles: Mapping[str, nn.Module], num_envs: int, accelerated: Callable[[Any], Any] = lambda function: function
+    ) -> None:
+        """`accelerated` makes of a function of tensors one that runs as the config chooses."""
         self.start: dict[str, Any] = {
             role: network.initial_state(num_envs)  # type: ignore[operator] # has_memory says that it can be called
             for role, network in roles.items()
@@ -38,7 +40,7 @@ class RolloutMemory:
         self.is_capturable = all(map(is_capturable, roles.values()))
         """Whether updates and values may be part of CUDA graphs."""
         values = partial(values_by_steps, roles["critic"])
-        self._values = Captured(values) if captured and self.is_capturable else values
+        self._values = accelerated(values) if self.is_capturable else values
         self.after: dict[str, Any] = {}
         """What follows the rollout at hand, of the roles that don't act and are brought along by learning."""
 

@@ -67,7 +67,6 @@ class TD3(PolicyWorkflow, WithCritics):
     Config = TD3Config
     actor: nn.Module
     settings: TD3Config
-    capturable = PolicyWorkflow.capturable
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -138,6 +137,11 @@ class TD3(PolicyWorkflow, WithCritics):
         action = self.head(self.actor(observation)).mode()
         value = self.critic(with_action(observation, action))[0]
         return -value.mean(), {"train/action_abs_mean": action.detach().abs().mean()}
+
+    @property
+    def capturable(self) -> bool:
+        """Where the policy's is."""
+        return self._policy.capturable
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Return the actor's action; while exploring, with noise on it."""

@@ -418,7 +418,8 @@ def _load_state(part: Any, saved: Any) -> None:
 class PolicyWorkflow(Workflow):
     """An algorithm that acts as its policy does, `_policy`, which it makes when it is initialised."""
 
-    _policy: Policy
+    _policy: Any
+    """A `Policy`, of whatever kind the algorithm needs."""
 
     def initial_state(self, n: int) -> State:
         """Return the policy's state at the start of n episodes."""

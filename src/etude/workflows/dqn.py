@@ -102,8 +102,6 @@ class DQN(PolicyWorkflow, OffPolicy):
     columns = ("observation", "action", "reward", "discount", "next_observation")
     q: ActionValues
     settings: DQNConfig
-    _policy: QPolicy
-    capturable = PolicyWorkflow.capturable
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -222,6 +220,11 @@ class DQN(PolicyWorkflow, OffPolicy):
     def array_twin(self) -> ArrayTwin | None:
         """Where the network has a twin in NumPy."""
         return None if self._policy.on_host is None else self._explore_on_host
+
+    @property
+    def capturable(self) -> bool:
+        """Where the policy's is."""
+        return self._policy.capturable
 
     def _explore_on_host(self, observation: np.ndarray, way: Way, generator: Generator) -> np.ndarray:
         """The same in NumPy: the same numbers, and the same choice but for roundings of the values."""

@@ -68,7 +68,6 @@ class TD3(PolicyWorkflow, WithCritics):
     needs: ClassVar[Mapping[str, Sequence[str]]] = {"actor": ["forward"], "critic": ["forward"]}
     actor: nn.Module
     settings: TD3Config
-    capturable = PolicyWorkflow.capturable
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -149,6 +148,11 @@ class TD3(PolicyWorkflow, WithCritics):
     def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
         """Any action, each as likely as the others."""
         return random_actions(self.head, state, is_first, generator)
+
+    @property
+    def capturable(self) -> bool:
+        """Where the policy's is."""
+        return self._policy.capturable
 
     def likeliest(self, observation: Observation) -> Tensor:
         """The actor's action."""

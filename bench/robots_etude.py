@@ -56,10 +56,10 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     steps = config.algorithm.rollout_size(config.environment.num_envs)
     clock = Clock(device)
     if options.split:
-        orchestrator._clock = _waiting_clock(device)
+        orchestrator.stopwatch.now = _waiting_clock(device)
     before, last = {"collect": 0.0, "update": 0.0}, {}
     for row in orchestrator.rows():
-        now = {name: orchestrator.timings.get(name, 0.0) for name in before}
+        now = {name: orchestrator.stopwatch.spent.get(name, 0.0) for name in before}
         clock.tick(now["collect"] - before["collect"], now["update"] - before["update"])
         before = now
         last = row

@@ -136,7 +136,7 @@ class Learner(AlgorithmSettings):
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(AlgorithmSettings):
     name: str = "plain"
     batch_size: int = 32
 

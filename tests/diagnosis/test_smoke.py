@@ -112,5 +112,5 @@ def test_brief_settings_are_settings_that_exist(spec: str) -> None:
     config = compose(spec).config
     brief = compose(spec, words=smoke.brief_words(config, 128)).config
     assert brief.training.total_steps == 128
-    assert getattr(brief.algorithm, "learning_starts", 0) < 128
-    assert getattr(brief.algorithm, "rollout_steps", 0) * brief.environment.num_envs <= 128
+    assert (brief.algorithm.learning_starts or 0) < 128
+    assert (brief.algorithm.rollout_steps or 0) * brief.environment.num_envs <= 128

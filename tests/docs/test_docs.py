@@ -77,6 +77,7 @@ def test_every_command_has_its_verb_and_its_flags(page: str, command: str) -> No
     named = (str(value) for value in bound.args if ":" in str(value) and words[0] != "check")  # which takes environments
     spec = next(named, "CartPole-v1:ppo")
     is_readers_own = "." in spec.rpartition(":")[2] or spec.count(":") > 1
+    is_readers_own = is_readers_own or any(re.search(r"=[a-z_]+\.[A-Z]\w*$", setting) for setting in settings)
     if settings and not is_readers_own:
         compose(spec, words=settings)  # every setting in it exists
 

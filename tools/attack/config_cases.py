@@ -53,6 +53,7 @@ STRANGE_CLASSES = {  # import paths of things that are something else, or that n
     "buffer": ("etude.buffers.base.Buffer", "collections.deque"),
     "wrapper": ("gymnasium.wrappers.ClipReward", "gymnasium.wrappers.TimeLimit", "collections.deque"),
     "encoder": ("torch.nn.Linear",),
+    "view": ("collections.deque", "etude.buffers.views.Steps"),
     "algorithm": ("collections.deque", "etude.workflows.base.Workflow"),
 }
 KEYWORDS: dict[str, dict[str, Sequence[Any]]] = {  # options of parts without a schema
@@ -222,9 +223,10 @@ class _Maker:
         return self._field(schema, f"buffers.{name}")
 
     def _part(self, registry: str, key: str) -> Any:
-        name = self.pick(REGISTRIES[registry].names())
+        known, strange = REGISTRIES[registry].names(), (*STRANGE_CLASSES[registry], "nothing_like_it", "no.such.Module")
+        name = self.pick(known or strange)  # of views there are only users' own
         if self.chance(0.15):
-            name = self.pick((*STRANGE_CLASSES[registry], "nothing_like_it", "no.such.Module"))
+            name = self.pick(strange)
         if self.chance(0.15):
             return name
         options: dict[str, Any] = {key: name}

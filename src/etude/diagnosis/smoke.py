@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -140,7 +140,8 @@ def brief_words(config: Config, steps: int) -> list[str]:
         "experiment.device": "cpu",
         "logging.terminal": False,
     }
-    learns_from_rollouts = hasattr(config.algorithm, "rollout_steps")
+    learns_from_rollouts = config.algorithm.rollout_steps is not None
+    known = {field.name for field in fields(config.algorithm)}
     shorter: dict[str, Any] = {
         "rollout_steps": min(16, rounds),
         "epochs": 1,
@@ -149,7 +150,7 @@ def brief_words(config: Config, steps: int) -> list[str]:
         "train_every": max(1, rounds // 16),
         "gradient_steps": 1,
     }
-    settings |= {f"algorithm.{key}": value for key, value in shorter.items() if hasattr(config.algorithm, key)}
+    settings |= {f"algorithm.{key}": value for key, value in shorter.items() if key in known}
     for name, buffer in config.buffers.items():
         if hasattr(buffer, "capacity"):
             settings[f"buffers.{name}.capacity"] = min(buffer.capacity, max(1_000, 2 * steps))

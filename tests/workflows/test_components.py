@@ -13,7 +13,7 @@ from etude.components.networks.mlp import MLPConfig
 from etude.compute.random_streams import RandomStreams
 from etude.errors import UserError
 from etude.training import assembly
-from etude.workflows.base import Components, Context
+from etude.workflows.base import Components, Context, NetworkSpec
 from etude.workflows.ppo import PPO
 from tests.workflows.tiny_runs import ppo_config
 
@@ -39,12 +39,16 @@ def test_a_missing_role_names_those_there_are() -> None:
         initialize(Components(actor=torch.nn.Linear(3, 2)))
 
 
-def test_a_missing_method_names_component_method_and_workflow() -> None:
-    class Table:
-        """Looks up, and has no forward."""
+def test_a_missing_method_names_network_method_and_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Planning(PPO):
+        @classmethod
+        def roles(cls, config: Any, observation_space: Any, action_space: Any) -> dict[str, NetworkSpec]:
+            roles = super().roles(config, observation_space, action_space)
+            return {**roles, "critic": replace(roles["critic"], methods=("forward", "plan"))}
 
-    with pytest.raises(UserError, match="PPO needs 'forward' of component 'critic', and a Table has none"):
-        initialize(Components(actor=torch.nn.Linear(3, 2), critic=Table()))
+    monkeypatch.setattr(assembly, "_workflow_class", lambda config: Planning)
+    with pytest.raises(UserError, match=r"network.critic.type=mlp: ppo needs its method 'plan', and it has none"):
+        assembly.build_workflow(ppo_config(), BOX, spaces.Discrete(2))
 
 
 def test_roles_go_into_the_state_and_come_back() -> None:

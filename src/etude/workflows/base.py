@@ -230,8 +230,9 @@ class Workflow(Acts):
         self.context, self.settings = context, context.config.algorithm
         if context.world.size > 1 and not self.supports_ranks:
             raise UserError(f"algorithm.name={self.settings.name}: can't be trained by several processes; use one")
-        for role, component in vars(context.components).items():
-            setattr(self, role, component)
+        specified = self.roles(context.config, context.observation_space, context.action_space)
+        for role in {**vars(context.components), **specified}:
+            setattr(self, role, getattr(context.components, role))
         self.now = Moment(0, context.config.training.total_steps)
 
     @abstractmethod

@@ -76,7 +76,7 @@ def test_a_run_begins_with_anothers_networks_and_its_own_optimiser(tmp_path: Pat
 def test_networks_that_do_not_fit_are_named(tmp_path: Path) -> None:
     teacher = train("CartPole-v1:ppo", tmp_path, *SMALL)
     with pytest.raises(
-        UserError, match=r"actor.layers.0.weight is \[32, 4\] here and is \[64, 4\] in .*; the networks must be alike"
+        UserError, match=r"actor.layers.0.weight is \[32, 4\] here and is \[64, 4\] in .*; the networks must have"
     ):
         train("CartPole-v1:ppo", tmp_path, *SMALL, f"experiment.init_from={teacher.id}", "network.actor.hidden_dims=[32,32]")
     with pytest.raises(UserError, match="checkpoint '777' not found"):

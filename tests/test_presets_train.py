@@ -49,7 +49,7 @@ def test_a_tuned_variant_trains(spec: str, tmp_path: Path) -> None:
     words = ("environment.num_envs=4", steps, "evaluation.every_steps=0", "evaluation.episodes=1", "checkpoint.every_steps=0")
     learns_from_replay = issubclass(algorithms.resolve(settings.name), OffPolicy)
     short = SHORT_OFF_POLICY if learns_from_replay else SHORT if spec.endswith(("ppo", "ppo_objects", "ppo_gpu")) else ()
-    rollout = ("algorithm.rollout_steps=16",) if hasattr(settings, "rollout_steps") else ()
+    rollout = ("algorithm.rollout_steps=16",) if settings.rollout_steps is not None else ()
     run = train(spec, tmp_path, *words, *(short or rollout))
     updates = run.summary["counters"]["updates"]
     assert updates == 4 if short else updates > 0

@@ -64,7 +64,7 @@ def test_contours_are_the_lowest_critic_s_values(tmp_path: Path) -> None:
     ("spec", "observations", "message"),
     [
         ("Pendulum-v1:td3", "[[0, 0, 0]]", "continuous actions of two dimensions, and Pendulum-v1 has Box"),
-        ("MultiGoal-v0:td3", "[[0, 0, 0]]", "is none of MultiGoal-v0"),
+        ("MultiGoal-v0:td3", "[[0, 0, 0]]", "is not an observation of MultiGoal-v0"),
         ("MultiGoal-v0:random", "[[0, 0]]", "random has no Q-function of actions"),
     ],
 )

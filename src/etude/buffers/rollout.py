@@ -57,7 +57,7 @@ class RolloutBuffer(Buffer):
     @classmethod
     def build(cls, options: RolloutConfig, config: Config, name: str) -> RolloutBuffer:
         """Make a rollout as long as its options or the algorithm's `rollout_steps` say."""
-        steps = options.steps or getattr(config.algorithm, "rollout_steps", None)
+        steps = options.steps or config.algorithm.rollout_steps
         if steps is None:
             raise UserError(f"buffers.{name}.steps: how long is a rollout? {config.algorithm.name} does not say")
         return cls(steps, name, config.experiment.device)

@@ -97,6 +97,14 @@ def _draw() -> None:
     torch.rand(1)
 
 
+@pytest.fixture(autouse=True)
+def modules_put_back() -> Iterator[None]:
+    """Other tests go on with the modules that they have imported."""
+    before = dict(sys.modules)
+    yield
+    sys.modules.update(before)
+
+
 def _forget_rich() -> None:
     """It draws from `random` when it is imported, which in a process of many tests it may have been long ago."""
     for name in [name for name in sys.modules if name.split(".")[0] == "rich" or name.startswith("etude.telemetry.live")]:

@@ -18,7 +18,7 @@ from etude.telemetry.jsonl import read_rows
 from etude.training import session
 from etude.using.stored_policy import open_policy
 from etude.workflows.ppo import PPO
-from tests.runs_compared import train
+from tests.runs_compared import assert_same_run, stopped_after, train
 
 WORDS = ("training.total_steps=4000", "algorithm.epochs=2", "evaluation.episodes=2", "checkpoint.every_steps=1000")
 
@@ -80,6 +80,21 @@ def test_rollback_goes_back_to_the_last_save_and_takes_another_course(
     now = [row for row in read_rows(run.metrics_path) if row["env_steps"] == 1280]
     assert len(again) == len(now) == 1
     assert again[0]["train/loss"] != now[0]["train/loss"]
+
+
+def test_what_a_killed_rollback_left_behind_changes_no_later_one(poison: Any, tmp_path: Path) -> None:
+    """Defect 5: a rollback was numbered by the lines of a log that outlives a kill, and with it the course it took."""
+    words = (*WORDS, "training.on_nan=rollback", "logging.every_steps=256", "training.total_steps=2000")
+    runs = []
+    for was_killed in (False, True):
+        poison(6)
+        with stopped_after(5):
+            run = train("CartPole-v1:ppo", tmp_path / str(was_killed), *words)
+        if was_killed:
+            run.logs.mkdir(exist_ok=True)
+            (run.logs / "rollbacks.jsonl").write_text('{"number": 1}\n')
+        runs.append(session.resume(run, quiet=True).run)
+    assert_same_run(*runs)
 
 
 def test_a_run_that_breaks_every_time_stops_after_three_rollbacks(poison: Any, tmp_path: Path) -> None:

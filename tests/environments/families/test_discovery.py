@@ -17,7 +17,7 @@ from etude.environments import make as factory
 from etude.environments.families import FAMILIES, family_of, vizdoom
 from etude.environments.make import make_environment
 from etude.errors import EtudeError, MissingPackageError, UserError
-from etude.training import assembly
+from etude.training import assembly, evaluation
 
 
 @pytest.fixture
@@ -156,8 +156,9 @@ def test_evaluation_environments_are_made_at_the_first_evaluation_and_one_at_a_t
         made.append(num_envs)
         return make_environment(config, num_envs=num_envs, **options)
 
-    monkeypatch.setattr(assembly, "make_environment", counted)
-    monkeypatch.setattr(assembly, "family_of", lambda _: SimpleNamespace(one_per_process=True))
+    for module in (assembly, evaluation):
+        monkeypatch.setattr(module, "make_environment", counted)
+    monkeypatch.setattr(evaluation, "family_of", lambda _: SimpleNamespace(one_per_process=True))
     words = ["training.total_steps=128", "evaluation.every_steps=64", "environment.num_envs=2", "evaluation.episodes=3"]
     config = assembly.resolve(compose("CartPole-v1:random", words=words).config)
     orchestrator = assembly.build(config)

@@ -106,3 +106,10 @@ def test_the_same_on_a_gpu(kind: str) -> None:
     seeds = [torch.Generator("cuda").manual_seed(1) for _ in range(2)]
     one, other = buffer.sample(20, seeds[0]), fresh.sample(20, seeds[1])
     assert all(torch.equal(a, b) for a, b in zip(leaves(one), leaves(other), strict=True))
+
+
+def test_a_device_by_its_kind_and_by_its_number_is_one_device() -> None:
+    """What is captured reads the numbers under one of these names, and they are brought up to date under the other."""
+    buffer = ReplayBuffer(8, 1)
+    short, long = (buffer.bounds.on(torch.device(name))["written"] for name in ("cpu", "cpu:0"))
+    assert short is long

@@ -32,8 +32,8 @@ class Bounds:
 
     def __init__(self, store: Store, reach: tuple[int, int]) -> None:
         self.store, self.reach = store, reach
-        self._there: dict[torch.device, dict[str, Tensor]] = {}
-        self._known: dict[tuple[torch.device, str], int] = {}
+        self._there: dict[str, dict[str, Tensor]] = {}  # by kind of device: "cuda" and "cuda:0" are one, and differ as keys
+        self._known: dict[tuple[str, str], int] = {}
 
     @property
     def first(self) -> int:
@@ -59,16 +59,16 @@ class Bounds:
 
     def on(self, device: torch.device) -> dict[str, Tensor]:
         """Return these numbers, and how much was written, as tensors that are up to date: what is captured reads them."""
-        numbers = {"written": self.store.written}
-        if device.type != "cpu":  # where the host knows them
+        numbers, kind = {"written": self.store.written}, device.type
+        if kind != "cpu":  # where the host knows them
             numbers |= {"count": self.count, "offset": self.offset}
-        if device not in self._there:
-            self._there[device] = {name: torch.zeros((), dtype=torch.int64, device=device) for name in numbers}
+        if kind not in self._there:
+            self._there[kind] = {name: torch.zeros((), dtype=torch.int64, device=device) for name in numbers}
         for name, number in numbers.items():
-            if self._known.get((device, name), 0) != number:
-                self._there[device][name].fill_(number)
-                self._known[device, name] = number
-        return self._there[device]
+            if self._known.get((kind, name), 0) != number:
+                self._there[kind][name].fill_(number)
+                self._known[kind, name] = number
+        return self._there[kind]
 
 
 class Places(ABC):

@@ -20,7 +20,7 @@ BELOW = {
     "compute": "",
     "environments": "compute config",
     "robots": "environments compute config",
-    "buffers": "config",
+    "buffers": "compute config",
     "components": "environments buffers compute config",
     "learning": "components buffers compute config",
     "acting": "components environments compute",

@@ -12,6 +12,7 @@ from torch import Tensor
 from etude.buffers.columns import leaves, map_columns
 from etude.buffers.places import Priority
 from etude.buffers.replay import ReplayBuffer
+from etude.compute.row import Row
 from tests.buffers.test_hindsight import make as make_hindsight
 from tests.buffers.test_hindsight import row as goal_row
 from tests.buffers.transitions import transition
@@ -33,14 +34,22 @@ def row(kind: str, t: int) -> dict[str, Any]:
     return transition(t, N, truncated=[t % 4 == 3] * N, is_first=[t % 4 == 0] * N)
 
 
-def run(kind: str, device: Any, steps: int = 13) -> list[dict[str, Any]]:
+def known(columns: dict[str, Any], begins: bool | None) -> Row:
+    """Return a step with what the host knows of it."""
+    step = Row(columns)
+    step.begins = begins
+    return step
+
+
+def run(kind: str, device: Any, steps: int = 13, *, host_knows: bool = False) -> list[dict[str, Any]]:
     """Fill a ring more than once around, sampling on the way, and return the batches."""
     buffer = MAKERS[kind](14, N, device=device)
     generator = torch.Generator(device)
     generator.manual_seed(0)
     batches = []
     for t in range(steps):
-        buffer.add(map_columns(row(kind, t), lambda column: column.to(device)))
+        step = map_columns(row(kind, t), lambda column: column.to(device))
+        buffer.add(known(step, begins=t % 4 == 0) if host_knows else step)
         if not buffer.bounds.count:
             continue
         batches.append(buffer.sample_many(2, 8, generator))
@@ -51,11 +60,12 @@ def run(kind: str, device: Any, steps: int = 13) -> list[dict[str, Any]]:
     return batches
 
 
+@pytest.mark.parametrize("host_knows", [False, True])
 @pytest.mark.parametrize("kind", MAKERS)
-def test_the_host_is_never_asked_to_wait(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_is_never_asked_to_wait(kind: str, host_knows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run(kind, "cpu")
     with pretend_device(monkeypatch) as device:
-        made = run(kind, DEVICE)
+        made = run(kind, DEVICE, host_knows=host_knows)
         assert device.transfers == 13 * len(list(leaves(row(kind, 0)))), "rows went in, and nothing came out"
         assert all(isinstance(column, DeviceTensor) for batch in made for column in leaves(batch))
     for one, other in zip(made, expected, strict=True):

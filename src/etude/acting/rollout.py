@@ -18,6 +18,7 @@ from etude.acting.actor import Actor
 from etude.acting.episodes import EpisodeStatistics
 from etude.acting.policy import ArrayTwin, State
 from etude.acting.transfer import Transfer
+from etude.compute.row import Row
 from etude.compute.trees import map_tree
 from etude.environments.vector import RAW_REWARD, ArrayStep, Observation, VectorEnvironment
 
@@ -65,23 +66,24 @@ def _with_tensors(
     environment: VectorEnvironment, actor: Actor, into: Into, standing: Standing, steps: int, transfer: Transfer
 ) -> None:
     observation, is_first, state = standing.observation, standing.is_first, standing.state
-    here = transfer.to_actor
+    here, on_host = transfer.to_actor, transfer.is_packed
     seen, first = standing.crossed or (map_tree(here, observation), here(is_first))
     for _ in range(steps):
         action, state, extras = actor(seen, state, first)
         step = environment.step(transfer.to_environment(action))
-        is_first = step.terminated | step.truncated
+        begins, is_first = bool(is_first.any()) if on_host else None, step.terminated | step.truncated
         moved = transfer.step(step, is_first)
-        row = {
-            "observation": seen,
-            "is_first": first,
-            "action": action,
-            "reward": moved["reward"],
-            "terminated": moved["terminated"],
-            "truncated": moved["truncated"],
-            "next_observation": transfer.led_to(step, moved["observation"]),
+        row = Row(
+            observation=seen,
+            is_first=first,
+            action=action,
+            reward=moved["reward"],
+            terminated=moved["terminated"],
+            truncated=moved["truncated"],
+            next_observation=transfer.led_to(step, moved["observation"]),
             **extras,
-        }
+        )
+        row.begins = begins
         for store in into.stores:
             store(row)
         into.episodes.add(step.reward, is_first, step.info.get(RAW_REWARD))

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from etude.buffers.store import AT, LEADS_TO, OBSERVATIONS
 from etude.buffers.views import Held
+from etude.compute.row import Row
 from etude.errors import UserError
 
 
@@ -35,7 +36,9 @@ class FrameStacks:
 
     def single(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a step (N, ...) with the newest frames alone."""
-        return {**row, **{key: self._newest(row[key]) for key in OBSERVATIONS if key in row}}
+        single = Row({**row, **{key: self._newest(row[key]) for key in OBSERVATIONS if key in row}})
+        single.begins = row.begins if isinstance(row, Row) else None
+        return single
 
     def __call__(self, held: Held, index: Tensor, later: int) -> Tensor:
         """Return stacks (..., count · C, *frame) of transitions; `later` is 1 for those where they led."""

@@ -257,7 +257,9 @@ class ReplayBuffer(Buffer):
     def _fit(self, sizes: Sizes, num_envs: int) -> str | None:
         """Give the store as many rows as there is room for; returns what to tell the user about it."""
         self.store.rows, self._wanted_rows, note = self.room_for.fit(self.store.rows, num_envs, sizes, self.store.folder)
-        self._check(self.capacity, num_envs, self.min_size, self.name)
+        if note and self.store.rows * num_envs < self.min_size:
+            starts = f"(buffers.{self.name}.min_size, or the algorithm's learning_starts)"
+            raise UserError(f"{note}, and learning starts at {self.min_size:,} {starts}")
         return note
 
     def _allocate(self, row: Mapping[str, Any]) -> None:

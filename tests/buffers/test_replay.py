@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Generator
 
-from etude.buffers import base, replay
+from etude.buffers import base, room
 from etude.buffers.columns import leaves, map_columns
 from etude.buffers.replay import ReplayBuffer, ReplayConfig
 from etude.config.algorithm import AlgorithmSettings
@@ -195,7 +195,7 @@ def test_a_buffer_that_does_not_fit_shrinks_and_says_so(
     each = (
         base.bytes_per_transition(transition(0, 4)) + 8
     )  # both observations, where every step may be an end, and where they lie
-    monkeypatch.setattr(replay, "free_memory", lambda device: each * 1000)
+    monkeypatch.setattr(room, "free_memory", lambda device: each * 1000)
     buffer = build(Plain(), capacity=4000)
     buffer.add(transition(0, 4))
     assert buffer.capacity == 796, "and one slot more"
@@ -214,7 +214,7 @@ def test_a_strict_buffer_that_does_not_fit_is_refused() -> None:
 def test_memory_is_looked_at_before_the_run_begins_and_what_it_decides_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["buffers.rollout.type=replay", "buffers.rollout.capacity=5000000"]
     config = assembly.resolve(compose("CartPole-v1:random", words=words).config)
-    monkeypatch.setattr(replay, "free_memory", lambda device: 55 * 1_000_000)  # CartPole: 2 · 16 + 8 + 7 + 8 bytes
+    monkeypatch.setattr(room, "free_memory", lambda device: 55 * 1_000_000)  # CartPole: 2 · 16 + 8 + 7 + 8 bytes
     orchestrator = assembly.build(config)
     reduced, expected = orchestrator.buffers["rollout"].notes()
     assert reduced == (
@@ -232,7 +232,7 @@ def test_memory_is_looked_at_before_the_run_begins_and_what_it_decides_is_record
 
 def test_what_memory_decided_once_holds_after_a_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as tight:
-        tight.setattr(replay, "free_memory", lambda device: base.bytes_per_transition(transition(0, 4)) * 100)
+        tight.setattr(room, "free_memory", lambda device: base.bytes_per_transition(transition(0, 4)) * 100)
         small = build(Plain(), capacity=4000)
         small.add(transition(0, 4))
     resumed = build(Plain(), capacity=4000)

@@ -6,6 +6,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from etude.config.schedules import Moment, Schedule
     from etude.config.schema import Config
 
+ColumnSpecs = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
+"""Columns before there are any: the shape of one transition's entry, and its type."""
 Batch = dict[str, Any]
 """Named tensors; an observation may itself be a dict of tensors."""
 
@@ -35,6 +38,12 @@ class Buffer(ABC):
     @abstractmethod
     def build(cls, options: Any, config: Config, name: str) -> Buffer:
         """Make the buffer that its own options and the run's config describe."""
+
+    def keep_files_in(self, folder: Path) -> None:  # noqa: B027 # most have none
+        """Know before `bind` where files may lie that outgrow memory, unless the user says where."""
+
+    def expect(self, columns: ColumnSpecs) -> None:  # noqa: B027 # most see it in the first step
+        """Know before `bind` which columns an algorithm adds to each transition, to say how much memory that takes."""
 
     def bind(self, environment: Any) -> None:  # noqa: B027 # most need to know nothing
         """See the environment whose steps it will hold, before there are any; raise UserError if that can't work."""
@@ -137,7 +146,7 @@ def allocate(row: Mapping[str, Any], leading: tuple[int, ...], name: str, device
 
 def bytes_per_transition(row: Mapping[str, Any]) -> int:
     """Return the memory that one environment's part of a row (N, ...) takes."""
-    return sum(t[0].numel() * t.element_size() for t in leaves(row))
+    return sum(t.shape[1:].numel() * t.element_size() for t in leaves(row))
 
 
 def bytes_of_space(space: gymnasium.Space[Any]) -> int:
@@ -149,6 +158,13 @@ def bytes_of_space(space: gymnasium.Space[Any]) -> int:
     # Doubles become singles on their way in.
     width = min(4, space.dtype.itemsize) if isinstance(space, spaces.Box) and space.dtype.kind == "f" else None
     return math.prod(space.shape or ()) * (width or getattr(space.dtype, "itemsize", 8))
+
+
+def bytes_of_parts(space: gymnasium.Space[Any]) -> list[int]:
+    """Return about how much memory each part of a Dict observation takes; of any other, all of it."""
+    return (
+        [bytes_of_space(part) for part in space.spaces.values()] if isinstance(space, spaces.Dict) else [bytes_of_space(space)]
+    )
 
 
 def bytes_of_step(observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 Columns = Mapping[str, Any]
@@ -71,3 +73,12 @@ def named_leaves(columns: Columns, prefix: str = "") -> Iterator[tuple[str, Tens
             yield from named_leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    """Return a tensor's memory; of a type that NumPy lacks (bfloat16), as the bytes that it is."""
+    try:
+        return tensor.numpy()
+    except (RuntimeError, TypeError):  # on a device, part of a graph, or of such a type
+        here = tensor.detach().cpu()
+        return (here.view(torch.int16) if here.dtype is torch.bfloat16 else here).numpy()

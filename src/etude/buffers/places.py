@@ -76,6 +76,8 @@ class Places(ABC):
 
     follows_learning: ClassVar[bool] = False
     """Whether what is drawn next depends on what was learnt."""
+    draws_on_device: ClassVar[bool] = True
+    """Whether the host decides nothing, so that drawing may be part of a capture."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds, self.store = bounds, bounds.store

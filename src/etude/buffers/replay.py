@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import torch
 from torch import Generator, Tensor
 
-from etude.buffers.base import Batch, Buffer, bytes_of_space, bytes_per_transition, in_bytes, say
-from etude.buffers.columns import map_columns, todays_name, todays_names
+from etude.buffers.base import Batch, Buffer, ColumnSpecs, bytes_of_parts, bytes_of_space, bytes_per_transition, say
+from etude.buffers.columns import leaves, map_columns, todays_name, todays_names
 from etude.buffers.episodes import STEP
 from etude.buffers.frame_stacks import FrameStacks
-from etude.buffers.free_memory import free_memory
-from etude.buffers.given import given_non_finite
+from etude.buffers.given_to_store import given_to_store
 from etude.buffers.hindsight import Hindsight, OtherGoals
-from etude.buffers.places import Bounds, Prioritized, Priority, Uniform
-from etude.buffers.replay_config import HindsightConfig, PrioritizedConfig, ReplayConfig, own_view, settings_of
-from etude.buffers.store import AT, LEADS_TO, OBSERVATIONS, Store, room_for_ends
+from etude.buffers.new_first import NewFirst
+from etude.buffers.places import Bounds, Places, Prioritized, Priority, Uniform
+from etude.buffers.replay_config import HindsightConfig, PrioritizedConfig, ReplayConfig, device_of, own_view, settings_of
+from etude.buffers.room import PLACES, Room, Sizes
+from etude.buffers.store import AT, LEADS_TO, OBSERVATIONS, Store
 from etude.buffers.store_state import StoreState
 from etude.buffers.views import Held, Steps, View
 from etude.config.schedules import Moment, Schedule
 from etude.config.schema import Config
 from etude.errors import UserError
-
-SHARE_OF_FREE_MEMORY = 0.8
-"""What a buffer that must shrink leaves to the rest: networks, batches, other processes."""
 
 
 class ReplayBuffer(Buffer):
@@ -49,16 +50,23 @@ class ReplayBuffer(Buffer):
         frame_stack: int | None = None,
         sequence: int | None = None,
         rewritten: tuple[str, ...] = (),
+        max_bytes: int | None = None,
+        storage: Literal["memory", "disk"] = "memory",
+        folder: Path | str | None = None,
+        online: bool = False,
         priority: Priority | None = None,
         hindsight: Hindsight | None = None,
         view: View | None = None,
     ) -> None:
         self._check(capacity, num_envs, min_size, name)
-        self.name, self.strict, self.leave_out = name, strict, tuple(map(todays_name, leave_out))
+        self.name, self.leave_out = name, tuple(map(todays_name, leave_out))
         self.min_size, self.sequence, self._num_envs = min_size, sequence, num_envs
         rows = capacity // num_envs
         self.store = Store(rows, name, torch.device(device), keeps_ends="next_observation" not in self.leave_out)
-        self._asked_rows = rows
+        self._asked_rows = self._wanted_rows = rows
+        self._chosen_folder = None if folder is None else Path(folder)
+        if storage == "disk":
+            self.store.folder = self._chosen_folder or Path(tempfile.gettempdir())
         self.steps = Steps(n_step, gamma)
         self.stacks = None if frame_stack is None else FrameStacks(frame_stack, rows, name)
         self.goals = None if hindsight is None else OtherGoals(hindsight, self.store)
@@ -67,11 +75,29 @@ class ReplayBuffer(Buffer):
         parts = [*self.views, *([] if self.stacks is None else [self.stacks])]
         ahead = max((each.reach[1] for each in parts), default=0) + (0 if sequence is None else sequence - 1)
         self.bounds = Bounds(self.store, (max((each.reach[0] for each in parts), default=0), ahead))
-        self.places = Uniform(self.bounds) if priority is None else Prioritized(self.bounds, priority)
+        self.places = self._places(priority, online)
         self._draws = tuple(name for each in self.views for name in each.draws)
         self.rewritten, self._saver = rewritten, StoreState(self.store, rewritten)
-        self._expected: dict[str, int] = {}
+        self.room_for = Room(
+            name,
+            self.store.device,
+            strict=strict,
+            max_bytes=max_bytes,
+            keeps_ends=self.store.keeps_ends,
+            priorities=self.places.expected_bytes,
+        )
+        self._added: ColumnSpecs = {}
         self._notes: list[str] = []
+
+    def _places(self, priority: Priority | None, online: bool) -> Places:
+        if not online:
+            return Uniform(self.bounds) if priority is None else Prioritized(self.bounds, priority)
+        if priority is not None:
+            raise UserError(
+                f"buffers.{self.name}.online=true: not with priorities: what is drawn because it is new was not drawn by its "
+                "priority, and has no weight; set one of them to null"
+            )
+        return NewFirst(self.bounds, self.sequence or 1)
 
     def _check_views(self) -> None:
         needs = {
@@ -112,12 +138,16 @@ class ReplayBuffer(Buffer):
             n_step=n_step,
             gamma=1.0 if gamma is None else float(gamma),
             name=name,
-            device=config.experiment.device if options.device == "auto" else options.device,
+            device=device_of(options, config.experiment.device, name),
             strict=options.on_low_memory == "strict",
             leave_out=options.leave_out,
             frame_stack=options.frame_stack,
             sequence=options.sequence,
             rewritten=options.rewritten,
+            max_bytes=options.max_bytes,
+            storage=options.storage,
+            folder=options.folder,
+            online=options.online,
             priority=settings_of(Priority, options, "priority"),
             hindsight=settings_of(Hindsight, options, "hindsight"),
             view=None if options.view is None else own_view(options.view, f"buffers.{name}.view"),
@@ -149,7 +179,7 @@ class ReplayBuffer(Buffer):
     @property
     def reduced_to(self) -> int | None:
         """The capacity, where memory made it smaller than asked."""
-        return None if self.store.rows == self._asked_rows else self.capacity
+        return None if self.store.rows == self._wanted_rows else self.capacity
 
     @property
     def is_full(self) -> bool:
@@ -183,11 +213,7 @@ class ReplayBuffer(Buffer):
 
     def given_non_finite(self) -> str | None:
         """Return what the environment gave that is NaN or infinite, the oldest first."""
-        store, columns = self.store, {name: value for name, value in self.columns.items() if name not in (AT, LEADS_TO)}
-        for name, where in zip(OBSERVATIONS if store.memory else (), (AT, LEADS_TO), strict=False):
-            place = store.columns[where]
-            columns |= {f"{name}{part}": memory[place] for part, memory in _floats(store.memory["observation"]).items()}
-        return given_non_finite(columns, store.begin % store.rows)
+        return given_to_store(self.store)
 
     def bind(self, environment: Any) -> None:
         """Look how much memory the task's transitions will take, so that what does not fit is known before the run begins."""
@@ -196,11 +222,24 @@ class ReplayBuffer(Buffer):
             self.stacks.check(observation)
         for view in self.views:
             view.bind(environment)
-        frame = bytes_of_space(observation) // (1 if self.stacks is None else self.stacks.count)
-        # The action, the reward, three flags and two places; what an algorithm adds is small.
-        each = bytes_of_space(action) + 4 + 3 + 8 + sum(view.bytes_each for view in self.views)
-        note = self._fit(frame, each, environment.num_envs)
+        stacked = 1 if self.stacks is None else self.stacks.count
+        added = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in self._added.items()}
+        # The action, the reward, three flags and two places; what an algorithm adds and does not declare is small.
+        each = bytes_of_space(action) + 4 + 3 + PLACES + sum(view.bytes_each for view in self.views)
+        each += sum(size for name, size in added.items() if name not in self.rewritten)
+        again = sum(size for name, size in added.items() if name in self.rewritten)
+        parts = [size // stacked for size in bytes_of_parts(observation)]
+        note = self._fit(Sizes.of(parts, each, again, on_disk=self.store.folder is not None), environment.num_envs)
         self._notes = [note] if note else []
+
+    def keep_files_in(self, folder: Path) -> None:
+        """Where frames lie in a file, unless the user says where."""
+        if self.store.folder is not None and self._chosen_folder is None:
+            self.store.folder = folder
+
+    def expect(self, columns: ColumnSpecs) -> None:
+        """Count these columns too."""
+        self._added = columns
 
     def begin(self, observation: Any) -> None:
         """See how episodes begin, where stacks are put together from that."""
@@ -209,56 +248,28 @@ class ReplayBuffer(Buffer):
 
     def notes(self) -> list[str]:
         """Return how much memory it will take and for what, and whether that made it smaller than asked."""
-        size = self.capacity
-        expected = f"buffer '{self.name}': {size:,} transitions"
-        if self._expected:
-            parts = [f"{in_bytes(count)} {what}" for what, count in self._expected.items() if count]
-            total = in_bytes(sum(self._expected.values()))
-            expected += f", about {total} on {self.store.device} ({', '.join(parts)})"
-        if self.rewritten:
-            expected += f"; {', '.join(self.rewritten)} come with the first step and are not counted"
+        expected = f"buffer '{self.name}': {self.capacity:,} transitions{self.room_for.said(self.store.folder)}"
+        unknown = [name for name in self.rewritten if name not in self._added]
+        if unknown and not self.store.columns:
+            expected += f"; {', '.join(unknown)} come with the first step and are not counted"
         return [*self._notes, f"{expected}; learning starts at {self.min_size:,}"]
 
-    def _needed(self, rows: int, frame: int, each: int, num_envs: int) -> dict[str, int]:
-        """Return the bytes that so many rows take, for steps of an observation of `frame` bytes and `each` for the rest."""
-        ends = room_for_ends(rows, num_envs, frame) if self.store.keeps_ends else 0
-        return {
-            "of steps": (rows + 1) * num_envs * frame + rows * num_envs * each,
-            "for ends of episodes": ends * num_envs * (frame + (8 if ends < rows else 0)),
-            "of priorities": self.places.expected_bytes(rows * num_envs),
-        }
-
-    def _fit(self, frame: int, each: int, num_envs: int) -> str | None:
-        """Make the store fit into free memory; returns what to tell the user about it."""
-        store, free = self.store, free_memory(self.store.device)
-        asked = store.rows * num_envs
-        self._expected = self._needed(store.rows, frame, each, num_envs)
-        needed = sum(self._expected.values())
-        if free is None or needed <= free:
-            return None
-        if self.strict:
-            raise UserError(
-                f"buffers.{self.name}.capacity={asked}: {asked:,} transitions of about {needed // asked:,} bytes do not fit "
-                f"into the {in_bytes(free)} free on {store.device}; lower it, or set buffers.{self.name}.on_low_memory=shrink"
-            )
-        low, high = 1, store.rows  # the first fits, or nothing does
-        while high - low > 1:
-            middle = (low + high) // 2
-            fits = sum(self._needed(middle, frame, each, num_envs).values()) <= free * SHARE_OF_FREE_MEMORY
-            low, high = (middle, high) if fits else (low, middle)
-        store.rows = low
-        self._expected = self._needed(low, frame, each, num_envs)
-        self._check(low * num_envs, num_envs, self.min_size, self.name)
-        return (
-            f"buffer '{self.name}': {asked:,} transitions of {needed // asked:,} bytes do not fit into the {in_bytes(free)} "
-            f"free; it holds {low * num_envs:,}"
-        )
+    def _fit(self, sizes: Sizes, num_envs: int) -> str | None:
+        """Give the store as many rows as there is room for; returns what to tell the user about it."""
+        self.store.rows, self._wanted_rows, note = self.room_for.fit(self.store.rows, num_envs, sizes, self.store.folder)
+        if note and self.store.rows * num_envs < self.min_size:
+            starts = f"(buffers.{self.name}.min_size, or the algorithm's learning_starts)"
+            raise UserError(f"{note}, and learning starts at {self.min_size:,} {starts}")
+        return note
 
     def _allocate(self, row: Mapping[str, Any]) -> None:
-        frame = bytes_per_transition({"observation": row["observation"]}) if "observation" in row else 0
-        rest = {name: value for name, value in row.items() if name not in OBSERVATIONS}
-        note = self._fit(frame, bytes_per_transition(rest) + 8, len(row["reward"]))
-        if note:
+        observation = leaves({name: value for name, value in row.items() if name == "observation"})
+        fresh = {name: value for name, value in row.items() if name not in (*OBSERVATIONS, *self.rewritten)}
+        again = {name: value for name, value in row.items() if name in self.rewritten}
+        parts = [part[0].nbytes for part in observation]
+        columns, rewritten = bytes_per_transition(fresh) + PLACES, bytes_per_transition(again)
+        note = self._fit(Sizes.of(parts, columns, rewritten, on_disk=self.store.folder is not None), len(row["reward"]))
+        if note and note not in self._notes:
             say(note)
         self.store.allocate(row)
         self.places.allocate()
@@ -324,7 +335,7 @@ class ReplayBuffer(Buffer):
         batch = self.gather(self.tensors(), flat, columns)
         batch["generation"] = self.store.generation(batch["index"])
         batch = map_columns(batch, lambda column: column.view(count, n, *column.shape[1:]))
-        return batch if device == generator.device else map_columns(batch, lambda c: c.to(generator.device, non_blocking=True))
+        return batch if device == generator.device else map_columns(batch, partial(_sent, device=generator.device))
 
     @property
     def _window(self) -> tuple[int, ...]:
@@ -361,7 +372,7 @@ class ReplayBuffer(Buffer):
     @property
     def is_tensor_function(self) -> bool:
         """Whether `gather` asks the host for nothing: then compiled and captured updates contain it."""
-        return all(view.is_tensor_function for view in self.views)
+        return self.store.folder is None and all(view.is_tensor_function for view in self.views)
 
     def tensors(self) -> dict[str, Any]:
         """Return all that `gather` reads, where it lies."""
@@ -443,14 +454,16 @@ class ReplayBuffer(Buffer):
     def state_dict(self) -> dict[str, Any]:
         """Return what is held: whole segments to be written once, the newest steps with each checkpoint."""
         stacks = {} if self.stacks is None else {"stacks": self.stacks.state_dict()}
-        return {"asked": self._asked_rows, **stacks, **self._saver.state_dict(), **self.places.state_dict()}
+        asked = {"asked": self._asked_rows, "max_bytes": self.room_for.max_bytes}
+        return {**asked, **stacks, **self._saver.state_dict(), **self.places.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Hold what was saved; the newest of it, if the capacity was lowered since."""
         store = self.store
         if state["tail"] and not store.columns:
             # What memory decided when the run began holds for the whole run; what the user changes now does not.
-            store.rows = state["rows"] if state["asked"] == self._asked_rows else self._asked_rows
+            is_as_asked = (state["asked"], state.get("max_bytes")) == (self._asked_rows, self.room_for.max_bytes)
+            store.rows = state["rows"] if is_as_asked else self._asked_rows
             saved = {**todays_names(state["tail"]), **state.get("rewritten", {}).get("tail", {})}
             example = {name: value for name, value in saved.items() if name not in ("ends", "frame_age")}
             self._allocate(self._kept(map_columns(example, lambda column: column.new_empty(column.shape[1:]))))
@@ -475,7 +488,7 @@ class HindsightBuffer(ReplayBuffer):
     Config = HindsightConfig
 
 
-def _floats(observation: Any) -> dict[str, Tensor]:
-    """Return the parts of an observation that could hold NaN, by the end of their names."""
-    parts = {f".{name}": part for name, part in observation.items()} if isinstance(observation, Mapping) else {"": observation}
-    return {name: part for name, part in parts.items() if part.is_floating_point()}
+def _sent(column: Tensor, device: torch.device) -> Tensor:
+    """Return a column on another device. A GPU fetches it from pinned memory while the host goes on."""
+    pinned = column.pin_memory() if device.type == "cuda" and column.device.type == "cpu" else column
+    return pinned.to(device, non_blocking=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from etude.buffers.hindsight import Hindsight
 from etude.buffers.places import Priority
 from etude.buffers.views import View
-from etude.config.constraints import Component, NonNegativeInt, PositiveInt, at_least
+from etude.config.constraints import ByteCount, Component, NonNegativeInt, PositiveInt, at_least
 from etude.config.registry import views
 from etude.config.validate import Part
 from etude.errors import UserError
@@ -22,6 +22,14 @@ class StoreConfig:
     """The registered name of the buffer."""
     capacity: PositiveInt = 1_000_000
     """Transitions held. More remembers older policies' experience longer and takes more memory."""
+    max_bytes: ByteCount | None = None
+    """What it may take in all, such as 8GB, in memory and on disk together: where the capacity would take more, it holds what
+    fits. Default: no limit of its own."""
+    storage: Literal["memory", "disk"] = "memory"
+    """Where observations lie: disk keeps those of 1 KiB and more in a file and reads them for each batch, for replays that are
+    larger than memory. Everything else stays in memory."""
+    folder: str | None = None
+    """The folder whose disk such a file is on. It has no name there and is gone with the process. Default: that of the runs."""
     min_size: NonNegativeInt | None = None
     """Transitions before learning starts. Default: the algorithm's learning_starts, or its batch_size."""
     n_step: PositiveInt | None = None
@@ -38,6 +46,9 @@ class StoreConfig:
     stacks together when they are sampled. 4 takes a quarter of the memory."""
     sequence: Annotated[int, at_least(2)] | None = None
     """Draw windows of so many steps in a row, across the ends of episodes, in place of single transitions."""
+    online: bool = False
+    """Draw each new window once, as soon as it is complete, before uniform ones fill the batch: those of an environment follow
+    one another without overlap. Learns sooner from what just happened."""
     rewritten: tuple[str, ...] = ()
     """Columns that the algorithm adds and that learning writes anew, such as latents."""
     view: Annotated[Any, Component("view")] | None = None
@@ -79,6 +90,16 @@ def settings_of(cls: type[Any], options: Any, key: str) -> Any:
     if isinstance(options, cls):
         return cls(**{each.name: getattr(options, each.name) for each in fields(cls)})
     return getattr(options, key)
+
+
+def device_of(options: StoreConfig, networks: str, name: str) -> str:
+    """Return where transitions lie, if networks live on a device."""
+    if options.storage == "disk" and options.device not in ("auto", "cpu"):
+        raise UserError(
+            f"buffers.{name}.device={options.device}: not with storage=disk, whose batches are put together by the host; leave "
+            "it at auto"
+        )
+    return "cpu" if options.storage == "disk" else networks if options.device == "auto" else options.device
 
 
 def own_view(part: Part, where: str) -> View:

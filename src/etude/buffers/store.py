@@ -13,6 +13,7 @@ Two columns say where each step's observations lie: `at` and `leads_to`. The end
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ import torch
 from torch import Tensor
 
 from etude.buffers.base import allocate, bytes_per_transition
-from etude.buffers.columns import leaves, leaves_like, map_columns
+from etude.buffers.columns import as_array, leaves, leaves_like, map_columns
+from etude.buffers.frame_file import FrameFile, is_frame
 from etude.compute.row import Row
 
 AT, LEADS_TO = "at", "leads_to"
@@ -47,6 +49,8 @@ class Store:
         """The number of the oldest step held."""
         self.has_dropped = False
         """Whether steps were given up because there was no more room for ends."""
+        self.folder: Path | None = None
+        """Where the frames of observations lie in a file; None: in memory."""
         self.keeps_ends = keeps_ends
         self._on_host = device.type == "cpu"
         self._arrays: list[tuple[str, np.ndarray]] = []
@@ -81,7 +85,7 @@ class Store:
         self.columns = allocate(columns, (self.rows, count), self.name, self.device)
         seen = {name: value for name, value in row.items() if name == "observation"}
         self.ends = room_for_ends(self.rows, count, bytes_per_transition(seen)) if seen and self.keeps_ends else 0
-        self.memory = allocate(seen, (self.first_end + count * self.ends,), self.name, self.device)
+        self.memory = map_columns(seen, self._take_memory)
         kind = torch.int32 if self.first_end + count * self.ends < 2**31 else torch.int64
         for name, offset in ((AT, 0), (LEADS_TO, count)) if seen else ():
             places = torch.arange(offset, offset + self.rows * count, dtype=kind, device=self.device)
@@ -97,6 +101,12 @@ class Store:
         """Which step each end is the end of, where ends may have to make room for others."""
         self._look_again = self.written
         self._arrays, self._alike, self._views_from = [], [], -1
+
+    def _take_memory(self, part: Tensor) -> Any:
+        if self.folder is not None and is_frame(part[0].nbytes):
+            return FrameFile(part, self.rows + 1, self.ends, self.folder, self.name)
+        places = self.first_end + self.num_envs * self.ends
+        return allocate({"observation": part}, (places,), self.name, self.device)["observation"]
 
     # ---- writing ------------------------------------------------------------------------------------------------------
 
@@ -120,17 +130,17 @@ class Store:
         number, place = self.written, self.written % self.rows
         for name, array in self._arrays:
             value = row[name]
-            array[place] = value if type(value) is np.ndarray else _array(value)
+            array[place] = value if type(value) is np.ndarray else as_array(value)
         for name, arrays in self._nested:
             for array, part in zip(arrays, leaves(row[name]), strict=True):
-                array[place] = _array(part)
+                array[place] = as_array(part)
         if not self._slots:
             return
         slot = number % (self.rows + 1)
         after = slot + 1 if slot < self.rows else 0
         if self.ends and number > self.begin:
             starts = row["is_first"]
-            starts = starts if type(starts) is np.ndarray else _array(starts)
+            starts = starts if type(starts) is np.ndarray else as_array(starts)
             if np.count_nonzero(starts):  # a tenth of what any() costs
                 self._keep_ends(starts, slot)
         if number >= self.rows:  # on the first lap they are there already
@@ -143,19 +153,24 @@ class Store:
                 self._slots[0][where] = value
             elif value is not None:
                 for array, part in zip(self._slots, leaves({key: value}), strict=True):
-                    array[where] = part if type(part) is np.ndarray else _array(part)
+                    array[where] = part if type(part) is np.ndarray else as_array(part)
 
     def _prepare_arrays(self, row: Mapping[str, Any]) -> None:
         given = {name: row[name] for name in row if name in self.columns}
-        self._arrays = [(n, _array(self.columns[n])) for n, value in given.items() if not isinstance(value, Mapping)]
+        self._arrays = [(n, as_array(self.columns[n])) for n, value in given.items() if not isinstance(value, Mapping)]
         nested = {name: value for name, value in given.items() if isinstance(value, Mapping)}
-        self._nested = [(n, [_array(part) for part in leaves_like(self.columns[n], value)]) for n, value in nested.items()]
-        memory = [_array(part) for part in leaves_like(self.memory, {name: row[name] for name in self.memory})]
-        self._slots = [array[: self.first_end].reshape(self.rows + 1, self.num_envs, *array.shape[1:]) for array in memory]
-        self._end_arrays = [array[self.first_end :] for array in memory]
+        self._nested = [(n, [as_array(part) for part in leaves_like(self.columns[n], value)]) for n, value in nested.items()]
+        memory = list(leaves_like(self.memory, {name: row[name] for name in self.memory}))
+        self._slots: list[Any] = [part.slots() if isinstance(part, FrameFile) else self._by_slot(part) for part in memory]
+        self._end_arrays: list[Any] = [
+            part.ends() if isinstance(part, FrameFile) else as_array(part)[self.first_end :] for part in memory
+        ]
         self._after = (-1, self._env_array)
         if memory:
             self._at, self._leads_to = (self.columns[name].numpy() for name in (AT, LEADS_TO))
+
+    def _by_slot(self, part: Tensor) -> np.ndarray:
+        return as_array(part)[: self.first_end].reshape(self.rows + 1, self.num_envs, *part.shape[1:])
 
     def _keep_ends(self, starts: np.ndarray, slot: int) -> None:
         """Copy where the last step led to the ends, in the environments where the next one begins an episode."""
@@ -299,12 +314,3 @@ def _alike(views: Sequence[Tensor], values: Sequence[Tensor]) -> list[list[int]]
     for place, (view, value) in enumerate(zip(views, values, strict=True)):
         groups.setdefault((view.dtype, value.dtype, value.device), []).append(place)
     return list(groups.values())
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    """Return a tensor's memory; of a type that NumPy lacks (bfloat16), as the bytes that it is."""
-    try:
-        return tensor.numpy()
-    except (RuntimeError, TypeError):  # on a device, part of a graph, or of such a type
-        here = tensor.detach().cpu()
-        return (here.view(torch.int16) if here.dtype is torch.bfloat16 else here).numpy()

@@ -12,13 +12,14 @@ their own, which are written again where something changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from etude.buffers.base import bytes_per_transition
 from etude.buffers.columns import leaves, leaves_like, map_columns, named_leaves, todays_names
 from etude.buffers.store import AT, LEADS_TO, Store
 from etude.errors import EtudeError
@@ -43,9 +44,7 @@ class StoreState:
         """Return how many steps make a segment: a small part of the ring, but neither a tiny nor a huge file."""
         store = self.store
         own = {name: column for name, column in store.columns.items() if name not in (AT, LEADS_TO)}
-        row = sum(part[0].nbytes for part in leaves(own)) + store.num_envs * sum(
-            part[0].nbytes for part in leaves(store.memory)
-        )
+        row = sum(part[0].nbytes for part in leaves(own)) + store.num_envs * bytes_per_transition(store.memory)
         wanted = max(math.ceil(store.rows / SEGMENTS_PER_RING), math.ceil(SMALLEST_SEGMENT / row))
         return max(1, min(wanted, LARGEST_SEGMENT // row))
 
@@ -110,14 +109,20 @@ class StoreState:
         rows = self._stretch({name: column for name, column in store.columns.items() if name not in own}, first, end)
         if not store.memory:
             return rows
-        slots = map_columns(store.memory, lambda part: part[: store.first_end].unflatten(0, (-1, store.num_envs)))
-        rows |= self._stretch(slots, first, end, store.rows + 1)
+        rows |= map_columns(store.memory, lambda part: self._slots_of(part, first, end))
         if store.ends:
             led = self._stretch({LEADS_TO: store.columns[LEADS_TO]}, first, end)[LEADS_TO].flatten()
             step = (led >= store.first_end).nonzero()[:, 0]
             ends = map_columns(store.memory, lambda part: part.index_select(0, led[step]))
             rows["ends"] = {STEP: step, **ends}
         return rows
+
+    def _slots_of(self, part: Any, first: int, end: int) -> Tensor:
+        """Return what steps `first` to `end` saw, (steps, N, ...), without a copy where that is one stretch of memory."""
+        count = self.store.num_envs
+        slots = self.store.slices(first, end, self.store.rows + 1)
+        pieces = [part[each.start * count : each.stop * count].unflatten(0, (-1, count)) for each in slots]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def _read_rewritten(self, first: int, end: int) -> dict[str, Any]:
         return self._stretch({name: self.store.columns[name] for name in self._rewritten}, first, end)
@@ -155,11 +160,11 @@ class StoreState:
             newest = state.get("newest") if before is None else before
             at = store.slot(store.written)
             for part, value in zip(leaves_like(store.memory, newest or {}), leaves(newest or {}), strict=True):
-                part[at : at + num_envs].copy_(value)
+                part[at : at + num_envs] = value
         if self._rewritten:
             again = state.get("rewritten") or {"head": {}, "segments": [], "tail": {}}
             for number, saved in self._saved({**state, **again}, first):
-                self._copy_rows({name: store.columns[name] for name in self._rewritten}, saved, number, moved, first)
+                self._copy_rows({name: store.flat[name] for name in self._rewritten}, saved, number, moved, first)
         if same and state["segment_rows"] == self.rows_per_segment():
             step = state["segment_rows"]
             for segments, stored in (
@@ -196,11 +201,10 @@ class StoreState:
     def _place(self, saved: dict[str, Tensor], number: int, moved: int, before: Any, first: int) -> Any:
         """Put saved steps where they belong; returns where the last of them led, where that was saved with each step."""
         store, own = self.store, (AT, LEADS_TO, *self._rewritten)
-        self._copy_rows({n: c for n, c in store.columns.items() if n not in own}, saved, number, moved, first)
+        self._copy_rows({n: c for n, c in store.flat.items() if n not in own}, saved, number, moved, first)
         if not store.memory:
             return None
-        slots = map_columns(store.memory, lambda part: part[: store.first_end].unflatten(0, (-1, store.num_envs)))
-        self._copy_rows(slots, saved, number, moved, first, store.rows + 1)
+        self._copy_rows(store.memory, saved, number, moved, first, store.rows + 1)
         if f"ends.{STEP}" in saved:
             step = saved[f"ends.{STEP}"].cpu()
             self._place_ends(
@@ -238,20 +242,20 @@ class StoreState:
         first: int,
         length: int | None = None,
     ) -> None:
-        """Copy saved steps that begin at `number` to their rows, those before `first` left out."""
+        """Copy saved steps that begin at `number` to their rows of flat columns, those before `first` left out."""
+        count = self.store.num_envs
         for name, column in named_leaves(columns):
             if name not in saved:
                 raise EtudeError(f"buffer '{self.store.name}': '{name}' is not in the checkpoint")
-            part = saved[name]
-            if part.shape[1:] != column.shape[1:] or part.dtype != column.dtype:
-                raise EtudeError(
-                    f"buffer '{self.store.name}': '{name}' was saved as {_shown(part)} and is {_shown(column)} now"
-                )
+            part, shape = saved[name], (count, *column.shape[1:])
+            if part.shape[1:] != shape or part.dtype != column.dtype:
+                was, now = _shown(part.dtype, part.shape[1:]), _shown(column.dtype, shape)
+                raise EtudeError(f"buffer '{self.store.name}': '{name}' was saved as {was} and is {now} now")
             end = number + len(part) - moved
             part = part[max(0, first - number) :]
             for rows in self.store.slices(end - len(part), end, length):
                 size = rows.stop - rows.start
-                column[rows].copy_(part[:size])
+                column[rows.start * count : rows.stop * count] = part[:size].flatten(0, 1)
                 part = part[size:]
 
 
@@ -269,5 +273,5 @@ def _tree(saved: Mapping[str, Tensor], name: str) -> dict[str, Any]:
     return {"observation": parts} if parts else {}
 
 
-def _shown(column: Tensor) -> str:
-    return f"{str(column.dtype).removeprefix('torch.')} {tuple(column.shape[1:])}"
+def _shown(dtype: torch.dtype, shape: Sequence[int]) -> str:
+    return f"{str(dtype).removeprefix('torch.')} {tuple(shape)}"

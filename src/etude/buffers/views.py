@@ -59,11 +59,11 @@ class Held:
 
 def take(column: Any, index: Tensor) -> Any:
     """Return rows of a column, or of a dict of them, at an index of any shape."""
-    if isinstance(column, Tensor):
-        if index.ndim == 1:
-            return column.index_select(0, index)
-        return column.index_select(0, index.reshape(-1)).view(*index.shape, *column.shape[1:])
-    return {name: take(part, index) for name, part in column.items()}
+    if isinstance(column, Mapping):
+        return {name: take(part, index) for name, part in column.items()}
+    if index.ndim == 1:
+        return column.index_select(0, index)
+    return column.index_select(0, index.reshape(-1)).view(*index.shape, *column.shape[1:])
 
 
 class Outlook(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -42,6 +43,22 @@ class Component:
     key: str = "type"
 
 
+@dataclass(frozen=True)
+class Size:
+    """A number of bytes, which may be written with a unit: 8GB, 500 MB, 16GiB."""
+
+    def parse(self, value: object) -> object:
+        """Return a text with a unit as a number; anything else as it is. ValueError says what a size looks like."""
+        if not isinstance(value, str):
+            return value
+        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?i?)b\s*", value.lower())
+        if found is None:
+            raise ValueError("must be a number of bytes, such as 8GB or 500MB")
+        number, unit = found.groups()
+        base = 1024 if unit.endswith("i") else 1000
+        return int(float(number) * base ** " kmgt".index(unit[:1] or " "))
+
+
 def at_least(low: float) -> Bounds:
     """Allow `low` and everything above it."""
     return Bounds(low=low)
@@ -59,6 +76,7 @@ def between(low: float, high: float) -> Bounds:
 
 PositiveInt = Annotated[int, at_least(1)]
 NonNegativeInt = Annotated[int, at_least(0)]
+ByteCount = Annotated[int, Size(), at_least(1)]
 PositiveFloat = Annotated[float, above(0)]
 NonNegativeFloat = Annotated[float, at_least(0)]
 UnitInterval = Annotated[float, between(0, 1)]

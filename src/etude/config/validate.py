@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from etude.config.constraints import Bounds, Component
+from etude.config.constraints import Bounds, Component, Size
 from etude.config.registry import REGISTRIES, Registry
 from etude.config.schedules import Schedule, as_float
 from etude.errors import ConfigError, UserError, did_you_mean
@@ -95,6 +95,8 @@ class Validator:
             for mark in marks:
                 if isinstance(mark, Component):
                     return self._component(mark, value, path)
+                if isinstance(mark, Size):
+                    value = _parsed(mark, value)
             converted = self._convert(base, value, path)
             for mark in marks:
                 message = mark.violated_by(converted) if isinstance(mark, Bounds) else None
@@ -277,6 +279,13 @@ def _scalar(kind: Any, value: Any) -> Any:
         except ValueError as error:
             raise _InvalidError(str(error)) from None
     raise TypeError(f"the schema uses a type the validator does not know: {kind}")
+
+
+def _parsed(mark: Size, value: Any) -> Any:
+    try:
+        return mark.parse(value)
+    except ValueError as error:
+        raise _InvalidError(str(error)) from None
 
 
 def _show(value: Any) -> str:

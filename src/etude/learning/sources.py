@@ -95,7 +95,8 @@ class Replayed(Source):
         self.unit, self.identity = unit, (buffer.name, self.follows_learning, self._in_place)
         size = batch_size * buffer.bytes_per_transition
         self.at_once = 1 if self.follows_learning else max(1, SAMPLED_AT_ONCE // size)
-        draws_inside = self._in_place and not self.follows_learning and generator.device.type == "cuda"
+        on_device = buffer.places.draws_on_device and generator.device.type == "cuda"
+        draws_inside = self._in_place and not self.follows_learning and on_device
         self.generators = (generator,) if draws_inside else ()
 
     @property

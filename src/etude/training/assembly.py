@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -99,10 +100,13 @@ def acts_captured(config: Config) -> bool:
     return is_captured(execution_mode(config))
 
 
-def build(config: Config, *, environment: VectorEnvironment | None = None, world: World = ALONE) -> Orchestrator:
+def build(
+    config: Config, *, environment: VectorEnvironment | None = None, world: World = ALONE, folder: Path | None = None
+) -> Orchestrator:
     """Build the loop of a resolved config, ready to run or to load a checkpoint; fails before anything is written.
 
-    In a world of several processes each builds its own, with environments and experience of its own.
+    In a world of several processes each builds its own, with environments and experience of its own. `folder` is where buffers
+    may keep files that outgrow memory.
     """
     experiment = config.experiment
     device = torch.device(experiment.device)
@@ -124,7 +128,11 @@ def build(config: Config, *, environment: VectorEnvironment | None = None, world
     collector = Collector(environment, streams, device, keep_paths=config.training.keep_paths)
     stores = {name: _build_buffer(options, config, name) for name, options in config.buffers.items()}
     _check_buffers(stores, phases, workflow_class, config)
+    added = workflow_class.extra_columns(config, environment.single_observation_space, environment.single_action_space)
     for store in stores.values():
+        if folder is not None:
+            store.keep_files_in(folder)
+        store.expect(added)
         store.bind(environment)
     workflow = build_workflow(
         config,

@@ -223,7 +223,7 @@ def start(
         # By its path: where a word such as @last points changes.
         config = replace(config, experiment=replace(config.experiment, init_from=str(source.path.resolve())))
     tell("building environments and networks")
-    orchestrator = assembly.build(config)
+    orchestrator = assembly.build(config, folder=root.resolve())
     notes = [*(f"read as: {note}" for note in composition.notes), *remarks(config, composition.config)]
     notes += size_remarks(orchestrator.workflow)
     notes += [note for buffer in orchestrator.buffers.values() for note in buffer.notes()]
@@ -295,7 +295,7 @@ def reopen(
             if found.kind != "full":
                 raise UserError(f"checkpoint {found.name} holds only the policy; training can go on from a full one")
         tell("building environments and networks")
-        orchestrator = assembly.build(config)
+        orchestrator = assembly.build(config, folder=run.path.resolve().parent)
         check_sinks(config)
         if found is None:
             notes += ["it ended before its first save, and begins anew", *_begin(orchestrator, run, config)]

@@ -41,7 +41,7 @@ from etude.learning.update import Update
 from etude.workflows.metrics import Metrics, MetricSums
 
 if TYPE_CHECKING:
-    from etude.buffers.base import Batch, Buffer
+    from etude.buffers.base import Batch, Buffer, ColumnSpecs
     from etude.compute.random_streams import RandomStreams
     from etude.config.schema import Config
     from etude.workflows.collector import Collector
@@ -217,6 +217,16 @@ class Workflow(Acts):
         cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
     ) -> dict[str, NetworkSpec]:
         """Return what the network of each role reads and puts out, and how it begins; all else is for the user to choose."""
+        return {}
+
+    @classmethod
+    def extra_columns(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> ColumnSpecs:
+        """Return the columns that `act` adds to each transition, as {name: (shape, type)}, if they are large: latents.
+
+        A replay counts them in what it says it will take, and in what `max_bytes` allows.
+        """
         return {}
 
     @classmethod  # every space will do unless an algorithm says otherwise

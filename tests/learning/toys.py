@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.components.critics import Follow, target_of
+from etude.components.return_scale import percentiles
 from etude.compute.world import ALONE, World
 from etude.config.validate import Part
 from etude.learning.execute import Executor, Table, make_executor
@@ -112,7 +113,7 @@ class Toy:
     def head_loss(self, batch: Batch, carry: Mapping[str, Any], state: Mapping[str, Tensor], noise: Noise) -> Out:
         spread = noise.uniform("spread", (1,), -0.1, 0.1) + noise.normal("jitter", (len(batch["x"]), 4)).mean(-1)
         seen = self.world.gather(batch["y"].abs()).flatten()  # of all ranks: their own quantiles would differ
-        scale = 0.9 * state["scale"] + 0.1 * torch.quantile(seen, 0.9)
+        scale = 0.9 * state["scale"] + 0.1 * percentiles(seen, 0.9)[0]
         features, (summary, _) = carry["seen"]
         wanted = (batch["y"] + spread) / scale + 0.1 * self.target(features).squeeze(-1).detach() + summary["mean"]
         loss = (self.head(features).squeeze(-1) - wanted).square().mean()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -65,6 +66,8 @@ def _build_role(
     algorithm: str,
 ) -> nn.Module:
     cls, where = networks.resolve(options.type), f"network.{role}"
+    if spec.hidden_dims is not None and getattr(options, "hidden_dims", ()) is None:
+        options = replace(options, hidden_dims=tuple(spec.hidden_dims))
     if has_memory(cls) and not spec.may_remember:
         raise UserError(
             f"{where}.type={options.type}: this network has memory, and {algorithm} looks at one "

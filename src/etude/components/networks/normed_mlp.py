@@ -144,7 +144,8 @@ class BatchedNormedMLP(nn.Module):
             values = torch.baddbmm(self.biases[layer], values, self.weights[layer])
             values = self.dropout(values) if layer == 0 and self.dropout is not None else values
             values = self.activate(torch.addcmul(shift, functional.layer_norm(values, values.shape[-1:]), scale))
-        return torch.baddbmm(self.biases[-1], values, self.weights[-1]).unflatten(1, seen.shape[:-1])
+        values = torch.baddbmm(self.biases[-1], values, self.weights[-1])
+        return values.view(len(values), *seen.shape[:-1], values.shape[-1])
 
 
 def _begin(layer: nn.Linear, generator: Generator, gain: float = 1.0) -> nn.Linear:

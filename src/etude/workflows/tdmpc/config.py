@@ -110,8 +110,8 @@ class TDMPCConfig(AlgorithmSettings):
     entropy_coef: NonNegativeFloat = 1e-4
     """Weight of the policy network's entropy."""
     episodic: bool = True
-    """Learn where the task ends (terminates), and count nothing behind an end in plans. It costs next to nothing; false for tasks
-    that never do, only a time limit cuts them."""
+    """Learn where the task ends, and count nothing behind an end in plans. It costs next to nothing; false for tasks that only
+    a time limit cuts."""
     max_grad_norm: PositiveFloat | None = 20.0
     """Clip the gradient of the model, and of the policy network, to this norm; null leaves it alone."""
     optimizer: Annotated[Any, Component("optimizer")] = Part("adam", {})

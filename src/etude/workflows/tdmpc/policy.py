@@ -120,8 +120,8 @@ class WorldModel:
 class TDMPCPolicy(PartsPolicy):
     """Plans at every decision, beginning with what is left of the last plan; or acts by the policy network.
 
-    explore: an elite's action, drawn by weight, with the plan's deviation as noise. sample: without the noise. greedy: the plan's
-    mean. The state is that mean, (N, H, A).
+    explore: an elite's action, drawn by weight, with the plan's deviation as noise. sample: without the noise. greedy: the
+    plan's mean. The state is that mean, (N, H, A).
     """
 
     def __init__(self, model: WorldModel, settings: TDMPCConfig) -> None:

@@ -9,8 +9,8 @@
     policy   Σ ρᵗ [ mean of two Q(zₜ, π(zₜ)) / S + entropy ],  S the running range of values; latents as they were
     acting   plans in z, see `etude.workflows.tdmpc.policy`
 
-A window goes on across the ends of episodes: steps behind the first end in it count for nothing. What a time limit cuts is worth the
-value of where it really led; a real end is worth its reward.
+A window goes on across the ends of episodes: steps behind the first end in it count for nothing. What a time limit cuts is
+worth the value of where it really led; a real end is worth its reward.
 """
 
 from __future__ import annotations
@@ -84,15 +84,13 @@ class TDMPC(PolicyWorkflow, OffPolicy):
     @classmethod
     def default_phases(cls, config: Config) -> Sequence[Mapping[str, Any]]:
         """Random actions, as many updates, then an update for each planned decision."""
-        settings, num_envs = config.algorithm, config.environment.num_envs
+        settings, seed = config.algorithm, _seed_steps(config)
         train = {"name": "train", "hooks": ["collect", {"update": {"ratio": settings.updates_per_decision}}]}
-        seed = _seed_steps(config)
         if not settings.learning_starts:
             return [train]
-        if seed >= config.training.total_steps:  # nothing is left to learn from it for
+        if seed >= config.training.total_steps:  # no step would be left to plan
             return [{"name": "seed", "hooks": ["collect"]}]
         updates = settings.learning_starts if settings.pretrain is None else settings.pretrain
-        updates = math.ceil(updates * settings.updates_per_decision) if settings.pretrain is None else updates
         pretrain = {"name": "pretrain", "type": "offline", "hooks": ["update"], "duration_updates": updates}
         return [{"name": "seed", "hooks": ["collect"], "duration_steps": seed}, *([pretrain] if updates else []), train]
 

@@ -24,7 +24,7 @@ WORDS: dict[str, tuple[str, ...]] = {
         *("algorithm.size=small", "algorithm.latent_dim=32", "algorithm.horizon=2", "algorithm.batch_size=32"),
         *("algorithm.samples=24", "algorithm.policy_samples=4", "algorithm.elites=6", "algorithm.iterations=2"),
         *("algorithm.learning_starts=128", "algorithm.pretrain=16", "algorithm.updates_per_decision=0.25"),
-        *("algorithm.learning_rate=3e-3", "algorithm.tau=0.05", "network.critic.dropout=0", "evaluation.every_updates=0"),
+        *("algorithm.learning_rate=3e-3", "algorithm.tau=0.05", "network.critic.dropout=0", "environment.num_envs=8"),
         *(f"network.{role}.hidden_dims=[32]" for role in ("encoder", "dynamics", "reward", "critic", "actor")),
     ),
 }

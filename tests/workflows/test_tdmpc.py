@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from etude.acting.actor import Actor
 from etude.components.networks.normed_mlp import BatchedNormedMLP
 from etude.config.compose import compose
+from etude.deploy.graph import graph_of
 from etude.errors import ConfigError, UserError
 from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
@@ -428,3 +430,30 @@ def test_a_size_has_about_as_many_weights_as_its_name_says(size: str, millions: 
     networks = (w.encoder, w.dynamics, w.reward, w.critic, w.actor)
     assert sum(p.numel() for network in networks for p in network.parameters()) == pytest.approx(millions * 1e6, rel=0.5)
     assert (w.model.encode(torch.zeros(1, 3)).shape[-1], w.model.critics) == (SIZES[size].latent, SIZES[size].critics)
+
+
+# ---- exporting ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "observation", [spaces.Box(-1, 1, (3,)), spaces.Dict(actor=spaces.Box(-1, 1, (3,)), critic=spaces.Box(-1, 1, (2,)))]
+)
+def test_the_policy_network_is_exported_without_planning(observation: spaces.Space) -> None:
+    action = spaces.Box(-2, 2, (2,))
+    config = compose("Pendulum-v1:tdmpc", words=(*TINY, "algorithm.plan=false", "experiment.device=cpu")).config
+    policy = assembly.build_workflow(config, observation, action).policy()
+    graph = graph_of(policy, observation, action, "tdmpc")
+    seen = torch.rand(4, 3)
+    whole = {"actor": seen, "critic": torch.rand(4, 2)} if isinstance(observation, spaces.Dict) else seen
+    first = torch.ones(4, dtype=torch.bool)
+    expected = policy.act(whole, None, first, mode="greedy", generator=torch.Generator()).action
+    assert len(graph.inputs) == 1, "what only the simulator knows is not part of it"
+    torch.testing.assert_close(graph(seen), expected)
+
+
+def test_a_policy_that_plans_is_not_exported_and_says_what_is() -> None:
+    w: Any = build().workflow
+    space = w.context.observation_space
+    assert not w.policy().exportable
+    with pytest.raises(UserError, match=r"algorithm.plan=false"):
+        graph_of(w.policy(), space, w.context.action_space, "tdmpc")

@@ -73,7 +73,7 @@ def test_what_has_no_batched_form_is_still_an_ensemble() -> None:
     assert whole(torch.randn(3, 5)).shape == (2, 3, 8)
 
 
-@pytest.mark.parametrize("space", [IMAGE, spaces.Dict({"pixels": IMAGE, "state": BOX})], ids=["image", "dict"])
+@pytest.mark.parametrize("space", [IMAGE, spaces.Dict(pixels=IMAGE, state=BOX)], ids=["image", "dict"])
 def test_images_go_through_convolutions(space: spaces.Space) -> None:
     made = network(space, 16, hidden_dims=(8,), simplex=8)
     assert sum(isinstance(module, ConvEncoder) for module in made.modules()) == 1
@@ -85,6 +85,6 @@ def test_images_go_through_convolutions(space: spaces.Space) -> None:
 @pytest.mark.parametrize(("settings", "expected"), [({}, 32), ({"hidden_dims": (6,)}, 6)])
 def test_the_algorithm_says_how_wide_unless_the_user_does(settings: dict[str, tuple[int, ...]], expected: int) -> None:
     roles = {"actor": NetworkSpec(2, hidden_dims=(32,))}
-    chosen = {"actor": NormedMLPConfig(**settings)}
+    chosen = {"actor": NormedMLPConfig(**settings)}  # type: ignore[arg-type] # as a user has them
     made = build_networks(chosen, roles, BOX, seed=1, device=torch.device("cpu"), algorithm="mine")["actor"]
     assert made.layers[0].out_features == expected  # type: ignore[union-attr,index] # linear

@@ -85,7 +85,7 @@ def _build_role(
     else:
         inputs, own = observation_space if inputs is None else inputs, leaf_spaces(observation_space)
         beside = [name for name in leaf_spaces(inputs) if name not in own]
-        group = group_of(role, inputs, beside)
+        group = group_of(spec.group or role, inputs, beside)
 
     def build(*purpose: object) -> nn.Module:
         network = build_network(
@@ -96,7 +96,7 @@ def _build_role(
             output_gain=spec.output_gain,
             where=where,
         )
-        return network if group is None else reads_group(network, role, beside)
+        return network if group is None else reads_group(network, spec.group or role, beside)
 
     return build() if spec.copies is None else Ensemble.of([build(i) for i in range(spec.copies)])
 

@@ -93,9 +93,9 @@ class NormedLinear(nn.Linear):
         self.norm = nn.LayerNorm(outputs)
         self.activate = activate
 
-    def forward(self, values: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """(..., inputs) → (..., outputs)"""
-        values = super().forward(values)
+        values = super().forward(input)
         return self.activate(self.norm(values if self.dropout is None else self.dropout(values)))
 
 

@@ -9,10 +9,12 @@ from torch import Generator, Tensor, nn
 
 from etude.acting.policy import ActorPolicy, ActResult, Mode, PartsPolicy, Policy, State
 from etude.components.distributions import SquashedGaussian, SquashedGaussianHead
+from etude.components.networks.groups import GroupReader
 from etude.components.networks.modes import evaluating
 from etude.components.planners import Plan, Planner, shifted
 from etude.components.two_hot import TwoHot
 from etude.environments.vector import Observation
+from etude.errors import UserError
 from etude.workflows.tdmpc.config import TDMPCConfig
 
 LOG_STD_RANGE = (-10.0, 2.0)
@@ -182,8 +184,14 @@ class TDMPCPolicy(PartsPolicy):
         return self._planner(lambda actions: self._model.value_of(latent, actions, next(believed)), mean, noise, proposals)
 
     def one_pass(self) -> Policy:
-        """Return how it acts without planning."""
+        """Return how it acts without planning; planning is many passes through the model."""
         if self._settings.plan:
-            return self
-        reads = nn.Sequential(self._model.encoder, self._model.actor)
+            raise UserError(
+                "a policy of tdmpc that plans can't be exported: acting is many passes of its networks; one that was trained "
+                "with algorithm.plan=false can, by its policy network"
+            )
+        encoder, actor = self._model.encoder, self._model.actor
+        reads: nn.Module = nn.Sequential(encoder, actor)
+        if isinstance(encoder, GroupReader):
+            reads = GroupReader(nn.Sequential(encoder.network, actor), encoder.key)
         return ActorPolicy(self._model.normalizer, reads, self._head)  # type: ignore[arg-type] # a normaliser

@@ -28,6 +28,7 @@ from torch.nn import functional
 
 from etude.components.critics import Follow, target_of
 from etude.components.distributions import check_mask
+from etude.components.networks.groups import ACTOR
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
@@ -117,7 +118,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         size, head = config.algorithm.sizes, BoundedGaussianHead(action_space)  # type: ignore[arg-type] # checked
         pair, hidden = size.latent + head.actions, (size.hidden, size.hidden)
         return {
-            "encoder": NetworkSpec(size.latent, hidden_dims=size.encoder),
+            "encoder": NetworkSpec(size.latent, hidden_dims=size.encoder, group=ACTOR),
             "dynamics": NetworkSpec(size.latent, inputs=pair, hidden_dims=hidden),
             "reward": NetworkSpec(BINS + 1, inputs=pair, hidden_dims=hidden, output_gain=0.0),
             "critic": NetworkSpec(BINS, inputs=pair, hidden_dims=hidden, output_gain=0.0, copies=size.critics),

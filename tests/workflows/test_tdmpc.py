@@ -224,7 +224,7 @@ def test_what_is_imagined_agrees_with_a_loop() -> None:
     actions = torch.rand(2, 3, w.settings.horizon, 1, generator=torch.Generator().manual_seed(1)) * 2 - 1
     with torch.no_grad():
         w.critic.eval()
-        found = w.model.value_of(latent, actions, torch.zeros(2))
+        found = w.model.value_of(latent, actions, None)
         for n in range(2):
             for k in range(3):
                 z, total, counts = latent[n], torch.zeros(()), torch.ones(())
@@ -249,7 +249,7 @@ def test_many_environments_are_planned_for_as_each_by_itself() -> None:
         latent = model.encode(seen[rows])
         with torch.no_grad():
             start = torch.zeros(len(latent), s.horizon, 1)
-            return planner(lambda actions: model.value_of(latent, actions, torch.zeros(2)), start, noise[:, rows])
+            return planner(lambda actions: model.value_of(latent, actions, None), start, noise[:, rows])
 
     w.critic.eval()
     together = plan(slice(0, 3))

@@ -83,13 +83,13 @@ class WorldModel:
         outputs = self.reward(pairs)
         return outputs[..., :BINS], outputs[..., BINS]
 
-    def believed(self, outputs: Tensor, uniform: Tensor) -> Tensor:
-        """(E, ..., bins), (E,) → the values of two critics at random (2, ...)."""
-        if self.critics > BELIEVED:
+    def believed(self, outputs: Tensor, uniform: Tensor | None) -> Tensor:
+        """(E, ..., bins), (E,) → the values of two critics at random (2, ...); None: there are but two."""
+        if uniform is not None:
             outputs = outputs.index_select(0, uniform.topk(BELIEVED).indices)
         return self.two_hot.mean(outputs)
 
-    def value_of(self, latent: Tensor, actions: Tensor, uniform: Tensor) -> Tensor:
+    def value_of(self, latent: Tensor, actions: Tensor, uniform: Tensor | None) -> Tensor:
         """Return what sequences of actions are worth: (N, D), (N, S, H, A) → (N, S).
 
         The rewards on the way, and the critics' value of what the policy network would do then; all of it less likely to come
@@ -176,7 +176,8 @@ class TDMPCPolicy(PartsPolicy):
         on = {"device": latent.device, "generator": generator}
         drawn = settings.samples - settings.policy_samples
         noise = torch.randn(settings.iterations, count, drawn, horizon, size, **on)
-        believed = iter(torch.rand(settings.iterations, self._model.critics, **on))
+        critics = self._model.critics
+        believed = iter(torch.rand(settings.iterations, critics, **on) if critics > BELIEVED else [None] * settings.iterations)
         proposals = None
         if settings.policy_samples:
             wanted = torch.randn(horizon, count, settings.policy_samples, size, **on)

@@ -47,7 +47,7 @@ from etude.learning.update import Batch, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, PolicyWorkflow, State, hook
 from etude.workflows.off_policy import OffPolicy, random_actions
 from etude.workflows.tdmpc.config import TDMPCConfig
-from etude.workflows.tdmpc.policy import BINS, BoundedGaussianHead, Discount, TDMPCPolicy, WorldModel
+from etude.workflows.tdmpc.policy import BELIEVED, BINS, BoundedGaussianHead, Discount, TDMPCPolicy, WorldModel
 
 USUAL_GAMMA = 0.99
 SHARE_OF_ENCODER = 0.3
@@ -232,11 +232,10 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         }
         return Out(-(gain * weight * self._counts).mean(), metrics, state=scale)
 
-    def chosen(self, name: str, noise: Noise) -> Tensor:
-        """Return the numbers that decide which critics are believed. (E,)"""
-        if self.model.critics == 2:  # both
-            return self._counts
-        return noise.uniform(name, (self.model.critics,))
+    def chosen(self, name: str, noise: Noise) -> Tensor | None:
+        """Return the numbers that decide which critics are believed, (E,); None where all are."""
+        count = self.model.critics
+        return noise.uniform(name, (count,)) if count > BELIEVED else None
 
     # ---- hooks ------------------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,15 @@ def test_a_pendulum_swings_up_within_20k_steps(algorithm: str, tmp_path: Path) -
     assert result["return_mean"] >= -200
 
 
+def test_a_planned_pendulum_swings_up_within_10k_steps(tmp_path: Path) -> None:
+    _train("Pendulum-v1:tdmpc", tmp_path)
+    measure = [sys.executable, "-m", "etude", "evaluate", "@last", "--runs", str(tmp_path), "--episodes", "50", "--json"]
+    report = json.loads(subprocess.run(measure, check=True, capture_output=True).stdout)
+    (result,) = report["modes"].values()
+    assert report["env_steps"] == 10_000
+    assert result["return_mean"] >= -250
+
+
 def test_soft_q_learning_visits_all_four_goals_within_100k_steps(tmp_path: Path) -> None:
     _train("MultiGoal-v0:sql", tmp_path)
     stored = open_policy(Run((tmp_path / "@last").resolve()), "last")

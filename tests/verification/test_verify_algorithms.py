@@ -37,6 +37,10 @@ CASES = {
     "td3": ("Pendulum-v1:td3", *REPLAY, *ACTOR_CRITIC),
     "tqc": ("Pendulum-v1:tqc", *REPLAY, *ACTOR_CRITIC),
     "sql": ("MultiGoal-v0:sql", *REPLAY, f"network.critic={TINY}"),
+    "tdmpc": (
+        *("Pendulum-v1:tdmpc", "environment.num_envs=1", "algorithm.learning_starts=64", "algorithm.batch_size=16"),
+        *("algorithm.samples=16", "algorithm.policy_samples=4", "algorithm.elites=4", "algorithm.updates_per_decision=0.25"),
+    ),
     "random": ("CartPole-v1:random", "environment.num_envs=4"),
 }
 

@@ -20,6 +20,13 @@ from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, St
 WORDS: dict[str, tuple[str, ...]] = {
     "a2c": ("algorithm.rollout_steps=8", "algorithm.learning_rate=3e-3", "algorithm.optimizer=adam"),
     "q_learning": ("algorithm.learning_rate=0.2",),
+    "tdmpc": (
+        *("algorithm.size=small", "algorithm.latent_dim=32", "algorithm.horizon=2", "algorithm.batch_size=32"),
+        *("algorithm.samples=24", "algorithm.policy_samples=4", "algorithm.elites=6", "algorithm.iterations=2"),
+        *("algorithm.learning_starts=128", "algorithm.pretrain=16", "algorithm.updates_per_decision=0.25"),
+        *("algorithm.learning_rate=3e-3", "algorithm.tau=0.05", "network.critic.dropout=0", "environment.num_envs=8"),
+        *(f"network.{role}.hidden_dims=[32]" for role in ("encoder", "dynamics", "reward", "critic", "actor")),
+    ),
 }
 MORE_WORDS = {  # entropy counts as reward: so little of it that values are those of the rewards
     "sac": ("algorithm.temperature=0.01",),
@@ -44,6 +51,7 @@ MUST_NOT_SKIP = {
     "q_learning": {*CHECKS} - {"hidden_state", "action_mask"},
     **dict.fromkeys(("dqn", "sac"), {*CHECKS} - {"hidden_state"}),
     **dict.fromkeys(("td3", "tqc", "sql"), {*CHECKS} - {"hidden_state", "action_mask"}),
+    "tdmpc": {*CHECKS} - {"action_mask"},
     "random": {"endings", "action_mask", "chunk_law", "same_seed", "resume", "policy"},
 }
 

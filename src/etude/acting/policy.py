@@ -94,6 +94,10 @@ class Policy(Acts):
     stochastic: bool = True
     """Whether sampling differs from taking the mode."""
 
+    def one_pass(self) -> Policy:
+        """Return the same policy as one network with an action head, to be exported; UserError where acting is more."""
+        return self
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Return everything acting depends on."""

@@ -142,7 +142,7 @@ class ReplayBuffer(Buffer):
             strict=options.on_low_memory == "strict",
             leave_out=options.leave_out,
             frame_stack=options.frame_stack,
-            sequence=options.sequence,
+            sequence=options.sequence or algorithm.sequence,
             rewritten=options.rewritten,
             max_bytes=options.max_bytes,
             storage=options.storage,

@@ -45,7 +45,8 @@ class StoreConfig:
     """Observations are stacks of so many frames along their first dimension, the newest last: keep one frame of each and put
     stacks together when they are sampled. 4 takes a quarter of the memory."""
     sequence: Annotated[int, at_least(2)] | None = None
-    """Draw windows of so many steps in a row, across the ends of episodes, in place of single transitions."""
+    """Draw windows of so many steps in a row, across the ends of episodes, in place of single transitions. Default: as the
+    algorithm learns from them."""
     online: bool = False
     """Draw each new window once, as soon as it is complete, before uniform ones fill the batch: those of an environment follow
     one another without overlap. Learns sooner from what just happened."""

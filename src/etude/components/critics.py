@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from etude.components.networks.keyed_encoder import SINGLE
 from etude.components.networks.mlp import MLP
+from etude.components.networks.normed_mlp import BatchedNormedMLP
 from etude.components.recipes import recipe_with_parts, remember
 from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import Observation
@@ -58,9 +59,12 @@ class Ensemble(nn.Module):
 
     @staticmethod
     def of(members: Sequence[nn.Module]) -> nn.Module:
-        """Return the fastest form of these networks together: plain MLPs become one batched product a layer."""
-        batched = len(members) > 1 and all(type(member) is MLP and not list(member.encoder.parameters()) for member in members)
-        whole = BatchedMLP([member for member in members if isinstance(member, MLP)]) if batched else Ensemble(members)
+        """Return the fastest form of these networks together: fully connected ones become one batched product a layer."""
+        plain: Any = members
+        if len(members) > 1 and all(type(member) is MLP and not list(member.encoder.parameters()) for member in members):
+            whole: nn.Module = BatchedMLP(plain)
+        else:
+            whole = BatchedNormedMLP(plain) if BatchedNormedMLP.fits(members) else Ensemble(members)
         return remember(whole, recipe_with_parts("ensemble", members))
 
     def forward(self, observation: Observation) -> Tensor:

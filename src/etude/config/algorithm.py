@@ -16,5 +16,7 @@ class AlgorithmSettings:
     """Discount; None: it has no such setting."""
     n_step: Any = 1
     """Rewards summed before bootstrapping."""
+    sequence: Any = None
+    """Steps in a row that it learns from at once, where they are sampled; None: single transitions."""
     learning_starts: Any = None
     """Transitions before anything is learnt; None: one batch."""

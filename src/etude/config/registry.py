@@ -185,6 +185,10 @@ algorithms = Registry(
             "etude.workflows.td3:TD3",
             "Twin delayed deterministic policy gradients, DDPG as settings of it; continuous actions",
         ),
+        "tdmpc": (
+            "etude.workflows.tdmpc.tdmpc:TDMPC",
+            "TD-MPC2: a world model without pictures, planned in at every decision; continuous actions",
+        ),
         "tqc": (
             "etude.workflows.tqc:TQC",
             "Truncated quantile critics: soft actor-critic on distributions; continuous actions",
@@ -199,6 +203,10 @@ networks = Registry(
     {
         "mlp": ("etude.components.networks.mlp:MLP", "Fully connected layers"),
         "cnn": ("etude.components.networks.cnn:CNN", "Convolutions over images, then fully connected layers"),
+        "normed_mlp": (
+            "etude.components.networks.normed_mlp:NormedMLP",
+            "Fully connected layers with layer norms, and latents on simplices",
+        ),
         "decoder": ("etude.components.networks.decoder:Decoder", "From features back to vectors and pictures"),
         "head": ("etude.components.networks.head:Head", "Its own outputs on another network's features"),
         "gru": ("etude.components.networks.recurrent:GRU", "Memory by gated recurrent units"),

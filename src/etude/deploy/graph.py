@@ -169,6 +169,7 @@ def graph_of(
     policy: Policy, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], algorithm: str
 ) -> PolicyGraph:
     """Return what can be written of a policy; UserError where acting is more than a pass through a network."""
+    policy = policy.one_pass()
     if isinstance(policy, ActorPolicy):
         return ActorGraph(policy, observation_space, action_space)
     if isinstance(policy, QPolicy):

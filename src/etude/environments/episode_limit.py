@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import gymnasium
 
 from etude.config.schema import EnvironmentConfig
@@ -18,10 +20,15 @@ def episode_limit(config: EnvironmentConfig) -> int | None:
         family_of(config.id).register()
         spec = gymnasium.registry.get(config.id.rpartition(":")[2])
         limit = spec.max_episode_steps if spec is not None else None
-    known, steps_per_decision = [] if limit is None else [limit], 1
+    known, repeats = [] if limit is None else [limit], 1
     for wrapper in config.wrappers:
         if isinstance(wrapper, FrameSkipConfig):
-            steps_per_decision *= wrapper.skip
+            repeats *= wrapper.skip
         elif isinstance(wrapper, TimeLimitConfig):  # it counts decisions as they come to it
-            known.append(wrapper.steps * steps_per_decision)
+            known.append(wrapper.steps * repeats)
     return min(known, default=None)
+
+
+def steps_per_decision(config: EnvironmentConfig) -> int:
+    """Return how many environment steps the config's wrappers make of each decision, before an environment is made."""
+    return math.prod(wrapper.skip for wrapper in config.wrappers if isinstance(wrapper, FrameSkipConfig))

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etude.compute.trees import map_tree
 from etude.environments.vector import ACTION_MASK
 from etude.orchestration.orchestrator import Orchestrator
 from etude.runs.run import Run
@@ -136,8 +135,8 @@ def hidden_state(subject: Subject) -> str:
         run.close()
         raise SkippedError("its actor keeps no state")
     run.run()
-    observation = run.buffers[next(iter(run.buffers))].columns["observation"]
-    seen = map_tree(lambda column: column.flatten(0, 1)[:1].expand(count, *column.shape[2:]), observation)
+    observation = subject.observation(PROBE)
+    seen = observation[:1].expand(count, *observation.shape[1:])
 
     def act(state: Any, first: Tensor) -> ActResult:
         with torch.no_grad():

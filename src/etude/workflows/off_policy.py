@@ -78,17 +78,22 @@ class OffPolicyConfig(AlgorithmSettings):
             )
         if config.environment.normalize_rewards:
             yield f"environment.normalize_rewards: not with {self.name}, which replays old rewards; use algorithm.reward_scale"
-        workflow = algorithms.resolve(self.name)
-        read = workflow.columns if issubclass(workflow, OffPolicy) else ()
-        left_out = {name: replay.leave_out for name, replay in config.buffers.items() if isinstance(replay, StoreConfig)}
-        for name, columns in left_out.items():
-            for column in map(todays_name, columns):
-                if column in read:
-                    yield f"buffers.{name}.leave_out: '{column}' is what {self.name} learns from"
-                elif column not in STEP_COLUMNS:
-                    hint = did_you_mean(column, STEP_COLUMNS) or f" (known: {', '.join(STEP_COLUMNS)})"
-                    yield f"buffers.{name}.leave_out: there is no column '{column}'{hint}"
+        yield from left_out_problems(self.name, config)
         yield from _buffer_problems(config)
+
+
+def left_out_problems(algorithm: str, config: Config) -> Iterator[str]:
+    """Yield which columns can't be left out of replays: what the algorithm learns from, and what is none."""
+    workflow = algorithms.resolve(algorithm)
+    read = workflow.columns if issubclass(workflow, OffPolicy) else ()
+    left_out = {name: replay.leave_out for name, replay in config.buffers.items() if isinstance(replay, StoreConfig)}
+    for name, columns in left_out.items():
+        for column in map(todays_name, columns):
+            if column in read:
+                yield f"buffers.{name}.leave_out: '{column}' is what {algorithm} learns from"
+            elif column not in STEP_COLUMNS:
+                hint = did_you_mean(column, STEP_COLUMNS) or f" (known: {', '.join(STEP_COLUMNS)})"
+                yield f"buffers.{name}.leave_out: there is no column '{column}'{hint}"
 
 
 def _buffer_problems(config: Config) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -65,6 +66,8 @@ def _build_role(
     algorithm: str,
 ) -> nn.Module:
     cls, where = networks.resolve(options.type), f"network.{role}"
+    if spec.hidden_dims is not None and getattr(options, "hidden_dims", ()) is None:
+        options = replace(options, hidden_dims=tuple(spec.hidden_dims))
     if has_memory(cls) and not spec.may_remember:
         raise UserError(
             f"{where}.type={options.type}: this network has memory, and {algorithm} looks at one "
@@ -82,7 +85,7 @@ def _build_role(
     else:
         inputs, own = observation_space if inputs is None else inputs, leaf_spaces(observation_space)
         beside = [name for name in leaf_spaces(inputs) if name not in own]
-        group = group_of(role, inputs, beside)
+        group = group_of(spec.group or role, inputs, beside)
 
     def build(*purpose: object) -> nn.Module:
         network = build_network(
@@ -93,7 +96,7 @@ def _build_role(
             output_gain=spec.output_gain,
             where=where,
         )
-        return network if group is None else reads_group(network, role, beside)
+        return network if group is None else reads_group(network, spec.group or role, beside)
 
     return build() if spec.copies is None else Ensemble.of([build(i) for i in range(spec.copies)])
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from torch import Generator, nn
 
-Activation = Literal["relu", "tanh", "elu", "selu", "gelu", "silu", "leaky_relu", "identity"]
+Activation = Literal["relu", "tanh", "elu", "selu", "gelu", "silu", "mish", "leaky_relu", "identity"]
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
@@ -16,6 +16,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "selu": nn.SELU,
     "gelu": nn.GELU,
     "silu": nn.SiLU,
+    "mish": nn.Mish,
     "leaky_relu": nn.LeakyReLU,
     "identity": nn.Identity,
 }

@@ -40,6 +40,10 @@ class NetworkSpec:
     """A space, a vector of so many numbers, or another role's features. None: the observation."""
     output_gain: float = 1.0
     """How large the weights of the last layer are at first."""
+    group: str | None = None
+    """Which group of the observation it sees, where that has groups. Default: the one called as its role."""
+    hidden_dims: Sequence[int] | None = None
+    """Units of its hidden layers where the settings leave them open, in networks that let them."""
     copies: int | None = None
     """How many there are of it, where it is an ensemble: (B, ...) to (copies, B, outputs)."""
     methods: Sequence[str] = ()

@@ -1,0 +1,198 @@
+"""What TD-MPC2 imagines, and how it acts: by planning in what it imagines, or by its policy network alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from etude.acting.policy import ActorPolicy, ActResult, Mode, PartsPolicy, Policy, State
+from etude.components.distributions import SquashedGaussian, SquashedGaussianHead
+from etude.components.networks.groups import GroupReader
+from etude.components.networks.modes import evaluating
+from etude.components.planners import Plan, Planner, shifted
+from etude.components.two_hot import TwoHot
+from etude.environments.vector import Observation
+from etude.errors import UserError
+from etude.workflows.tdmpc.config import TDMPCConfig
+
+LOG_STD_RANGE = (-10.0, 2.0)
+BINS, REACH = 101, 10.0
+"""Rewards and values are two-hot in symlog: up to about ± 22,000."""
+BELIEVED = 2
+"""How many critics, drawn at random, are believed at a time."""
+
+
+class BoundedGaussianHead(SquashedGaussianHead):
+    """A squashed Gaussian whose deviation goes smoothly to its bounds, so that its gradient never stops there."""
+
+    def forward(self, outputs: Tensor, mask: Tensor | None = None) -> SquashedGaussian:
+        """Return a squashed Gaussian; it begins with a small deviation."""
+        mean, unbounded = outputs.chunk(2, dim=-1)
+        low, high = LOG_STD_RANGE
+        return SquashedGaussian(mean, low + (high - low) / 2 * (unbounded.tanh() + 1))
+
+
+class Discount(nn.Module):
+    """The discount, kept with the weights: it may follow from an episode's length, which a policy by itself does not know."""
+
+    gamma: Tensor
+
+    def __init__(self, gamma: float) -> None:
+        super().__init__()
+        self.register_buffer("gamma", torch.tensor(gamma))
+
+
+class WorldModel:
+    """Latents, and what is known of them: where actions lead, what they earn, whether the task ends, what they are worth."""
+
+    def __init__(self, parts: dict[str, nn.Module], settings: TDMPCConfig, device: torch.device) -> None:
+        self.parts = parts
+        self.normalizer, self.encoder, self.dynamics, self.reward, self.critic, self.actor, self.head, self.discount = (
+            parts[name] for name in ("normalizer", "encoder", "dynamics", "reward", "critic", "actor", "head", "discount")
+        )
+        self.actions: int = self.head.actions  # type: ignore[assignment] # a BoundedHead's
+        self.two_hot = TwoHot(BINS, REACH, "in symlog").to(device)
+        self.episodic, self.critics = settings.episodic, settings.sizes.critics
+
+    @property
+    def gamma(self) -> Tensor:
+        """The discount, on the device."""
+        return self.discount.gamma  # type: ignore[return-value] # a buffer
+
+    def encode(self, observation: Observation) -> Tensor:
+        """(*batch, ...) → latents (*batch, D)"""
+        return self.encoder(self.normalizer(observation))
+
+    def policy(self, latent: Tensor) -> SquashedGaussian:
+        """Return the policy network's distribution over actions (*batch, A), on the scale where bounds are ±1."""
+        return self.head(self.actor(latent))
+
+    def ahead(self, latent: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, D), (B, H, A) → latents with actions (B, H, D + A), and where each leads (B, H, D)."""
+        pairs, led_to = list[Tensor](), list[Tensor]()
+        for action in actions.unbind(1):
+            pairs.append(torch.cat([latent, action], -1))
+            latent = self.dynamics(pairs[-1])
+            led_to.append(latent)
+        return torch.stack(pairs, 1), torch.stack(led_to, 1)
+
+    def earned(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        """(..., D + A) → logits of the reward (..., bins), and the logit of the task's end (...)."""
+        outputs = self.reward(pairs)
+        return outputs[..., :BINS], outputs[..., BINS]
+
+    def believed(self, outputs: Tensor, uniform: Tensor | None) -> Tensor:
+        """(E, ..., bins), (E,) → the values of two critics at random (2, ...); None: there are but two."""
+        if uniform is not None:
+            outputs = outputs.index_select(0, uniform.topk(BELIEVED).indices)
+        return self.two_hot.mean(outputs)
+
+    def value_of(self, latent: Tensor, actions: Tensor, uniform: Tensor | None) -> Tensor:
+        """Return what sequences of actions are worth: (N, D), (N, S, H, A) → (N, S).
+
+        The rewards on the way, and the critics' value of what the policy network would do then; all of it less likely to come
+        where the task may have ended before.
+        """
+        count, samples, horizon, size = actions.shape
+        start = latent.unsqueeze(1).expand(-1, samples, -1).reshape(count * samples, -1)
+        pairs, led_to = self.ahead(start, actions.reshape(-1, horizon, size))
+        rewards, ends = self.earned(pairs)
+        goes_on = self.gamma * (-ends).sigmoid() if self.episodic else self.gamma.expand(ends.shape)
+        counts = goes_on.cumprod(1)  # (N · S, H): what the step after each counts
+        rewards = self.two_hot.mean(rewards)
+        last = led_to[:, -1]
+        critics = self.critic(torch.cat([last, self.policy(last).mode()], -1))
+        value = self.believed(critics, uniform).mean(0)
+        total = rewards[:, 0] + (rewards[:, 1:] * counts[:, :-1]).sum(1) + counts[:, -1] * value
+        return total.view(count, samples)
+
+    def proposed(self, latent: Tensor, noise: Tensor) -> Tensor:
+        """Return what the policy network would do: (N, D), (H, N, P, A) → (N, P, H, A)."""
+        latent, actions = latent.unsqueeze(1).expand(-1, noise.shape[2], -1), list[Tensor]()
+        for each in noise:
+            if actions:
+                latent = self.dynamics(torch.cat([latent, actions[-1]], -1))
+            policy = self.policy(latent)
+            actions.append((policy.mean + policy.log_std.exp() * each).tanh())
+        return torch.stack(actions, 2)
+
+
+class TDMPCPolicy(PartsPolicy):
+    """Plans at every decision, beginning with what is left of the last plan; or acts by the policy network.
+
+    explore: an elite's action, drawn by weight, with the plan's deviation as noise. sample: without the noise. greedy: the
+    plan's mean. The state is that mean, (N, H, A).
+    """
+
+    def __init__(self, model: WorldModel, settings: TDMPCConfig) -> None:
+        super().__init__(**model.parts)
+        self._model, self._settings = model, settings
+        self._head: Any = model.head
+        own = (settings.elites, settings.temperature, settings.min_std, settings.max_std, settings.momentum)
+        self._planner = Planner(*own)
+        self.exportable = not settings.plan
+
+    @property
+    def capturable(self) -> bool:
+        """Everything here is a function of tensors."""
+        return True
+
+    def initial_state(self, n: int) -> State:
+        """Return n plans that know nothing."""
+        if not self._settings.plan:
+            return None
+        return torch.zeros(n, self._settings.horizon, self._model.actions, device=self._model.gamma.device)
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        """Return the environment action; extras hold it on the scale where bounds are ±1."""
+        return self.decide(observation, state, is_first, mode=mode, generator=generator)[0]
+
+    @torch.no_grad()
+    def decide(
+        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
+    ) -> tuple[ActResult, Plan | None]:
+        """Act, and return the plan behind it, if there is one."""
+        with evaluating(self._switched):
+            latent = self._model.encode(observation)
+            if not self._settings.plan:
+                policy = self._model.policy(latent)
+                sample = policy.mode() if mode == "greedy" else policy.sample(generator)
+                return ActResult(self._head.to_environment(sample), state, {"sample": sample}), None
+            plan = self.plan(latent, shifted(state, is_first), generator)
+        if mode == "greedy":
+            sample = plan.mean[:, 0]
+        else:
+            sample = plan.draw(torch.rand(len(latent), device=latent.device, generator=generator))
+            if mode == "explore":
+                noise = torch.empty_like(sample).normal_(generator=generator)
+                sample = (sample + plan.std[:, 0] * noise).clamp(-1, 1)
+        return ActResult(self._head.to_environment(sample), plan.mean, {"sample": sample}), plan
+
+    def plan(self, latent: Tensor, mean: Tensor, generator: Generator) -> Plan:
+        """Plan from latents (N, D) and where planning begins (N, H, A)."""
+        settings, (count, horizon, size) = self._settings, mean.shape
+        on = {"device": latent.device, "generator": generator}
+        drawn = settings.samples - settings.policy_samples
+        noise = torch.randn(settings.iterations, count, drawn, horizon, size, **on)
+        critics = self._model.critics
+        believed = iter(torch.rand(settings.iterations, critics, **on) if critics > BELIEVED else [None] * settings.iterations)
+        proposals = None
+        if settings.policy_samples:
+            wanted = torch.randn(horizon, count, settings.policy_samples, size, **on)
+            proposals = self._model.proposed(latent, wanted)
+        return self._planner(lambda actions: self._model.value_of(latent, actions, next(believed)), mean, noise, proposals)
+
+    def one_pass(self) -> Policy:
+        """Return how it acts without planning; planning is many passes through the model."""
+        if self._settings.plan:
+            raise UserError(
+                "a policy of tdmpc that plans can't be exported: acting is many passes of its networks; one that was trained "
+                "with algorithm.plan=false can, by its policy network"
+            )
+        encoder, actor = self._model.encoder, self._model.actor
+        reads: nn.Module = nn.Sequential(encoder, actor)
+        if isinstance(encoder, GroupReader):
+            reads = GroupReader(nn.Sequential(encoder.network, actor), encoder.key)
+        return ActorPolicy(self._model.normalizer, reads, self._head)  # type: ignore[arg-type] # a normaliser

@@ -266,15 +266,21 @@ def act(policy: Any, state: Any, mode: str, seed: int = 1, first: bool = False) 
 
 def test_greedy_takes_the_plans_mean_and_exploring_adds_its_deviation() -> None:
     policy = trained(build()).policy()
-    state = policy.initial_state(2)
+    state, seen, first = policy.initial_state(2), torch.randn(2, 3), torch.ones(2, dtype=torch.bool)
     assert state.shape == (2, 3, 1)
-    greedy, sampled, explored = (act(policy, state, mode) for mode in ("greedy", "sample", "explore"))
-    torch.testing.assert_close(greedy.extras["sample"], greedy.state[:, 0])
-    torch.testing.assert_close(greedy.action, 2 * greedy.extras["sample"])  # Pendulum's torque is between -2 and 2
-    torch.testing.assert_close(sampled.state, greedy.state)
-    assert not torch.equal(sampled.action, explored.action)
-    for result in (greedy, sampled, explored):
-        assert result.extras["sample"].abs().max() <= 1
+    results, plans, generators = {}, {}, {}
+    for mode in ("greedy", "sample", "explore"):
+        generators[mode] = torch.Generator().manual_seed(1)
+        results[mode], plans[mode] = policy.decide(seen, state, first, mode=mode, generator=generators[mode])
+    plan, drawn = plans["sample"], results["sample"].extras["sample"]
+    torch.testing.assert_close(results["greedy"].extras["sample"], plan.mean[:, 0])
+    torch.testing.assert_close(results["greedy"].action, 2 * plan.mean[:, 0])  # Pendulum's torque is between -2 and 2
+    assert (drawn[:, None] == plan.elites[:, :, 0]).any(1).all()
+    noise = torch.randn(2, 1, generator=generators["sample"])  # the numbers that come after those of the sample
+    expected = (drawn + plan.std[:, 0] * noise).clamp(-1, 1)
+    torch.testing.assert_close(results["explore"].extras["sample"], expected)
+    for result in results.values():
+        torch.testing.assert_close(result.state, plan.mean)
 
 
 def test_a_plan_begins_with_what_is_left_of_the_last_and_an_episode_with_none() -> None:

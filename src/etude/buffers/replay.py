@@ -384,7 +384,7 @@ class ReplayBuffer(Buffer):
     @property
     def is_tensor_function(self) -> bool:
         """Whether `gather` asks the host for nothing: then compiled and captured updates contain it."""
-        return self.store.folder is None and all(view.is_tensor_function for view in self.views)
+        return not self.store.has_files and all(view.is_tensor_function for view in self.views)
 
     def tensors(self) -> dict[str, Any]:
         """Return all that `gather` reads, where it lies."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.compute.random_streams import derive_seed
@@ -17,6 +17,10 @@ from etude.orchestration.callbacks import Callback, Progress, Row
 from etude.telemetry.media import write_media
 from etude.telemetry.sinks import SinkGroup
 from etude.workflows.base import Workflow
+
+
+class MediaError(EtudeError):
+    """Videos or pictures could not be made, for whatever reason."""
 
 
 class RecordMedia(Callback):
@@ -46,18 +50,25 @@ class RecordMedia(Callback):
             self._cadence.done(steps)
             try:
                 self._record(steps, progress.counters["updates"], row)
-            except Exception as error:  # noqa: BLE001 - encoders, disks and pictures: none of them may end a training
+            except MediaError as error:
                 self._is_off = True
-                said = str(error) if isinstance(error, EtudeError) else f"{type(error).__name__}: {error}"
-                self._on_alert(f"no media from {steps:,} environment steps on: {said}")
+                self._on_alert(f"no media from {steps:,} environment steps on: {error}")
         return None
 
     def _record(self, steps: int, updates: int, row: Row) -> None:
+        try:
+            media = self._made(steps, updates)
+            if media:
+                self._sinks.write_media(row, write_media(self._folder, steps, media))
+        except Exception as error:
+            # Encoders, disks and other people's pictures: none of them may end a training.
+            said = str(error) if isinstance(error, EtudeError) else f"{type(error).__name__}: {error}"
+            raise MediaError(said) from error
+
+    def _made(self, steps: int, updates: int) -> dict[str, Tensor]:
         workflow = self._workflow
         generator = Generator(self._device)
         generator.manual_seed(derive_seed(self._seed, "media", steps, updates))
         switched = mode_dependent(*(part for part in workflow.stateful_parts().values() if isinstance(part, nn.Module)))
         with torch.no_grad(), evaluating(switched):
-            media = {name: pixels.cpu() for name, pixels in workflow.media(generator).items()}
-        if media:
-            self._sinks.write_media(row, write_media(self._folder, steps, media))
+            return {name: pixels.cpu() for name, pixels in workflow.media(generator).items()}

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+from etude.buffers import frame_file
 from etude.config.compose import compose
 from etude.learning.sources import Replayed
 from etude.training import assembly
@@ -23,6 +24,8 @@ SPECS = ["Pendulum-v1:sac", "Pendulum-v1:sql", "Pendulum-v1:td3", "Pendulum-v1:t
 MORE = {
     "n-step": ["algorithm.n_step=3"],
     "on the host": ["buffers.replay.device=cpu"],
+    "on disk": ["buffers.replay.storage=disk"],
+    "new first": ["buffers.replay.online=true"],
     "prioritized": ["buffers.replay.type=prioritized"],
     "one by one": ["algorithm.gradient_steps=1"],
 }
@@ -69,7 +72,8 @@ def test_a_captured_run_is_the_eager_run(spec: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MORE)
-def test_other_ways_of_replaying_are_the_eager_ones_too(kind: str) -> None:
+def test_other_ways_of_replaying_are_the_eager_ones_too(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_file, "SMALLEST_FRAME", 1)
     eager, captured = (_run("Pendulum-v1:sac", mode, *MORE[kind]) for mode in ("off", "capture"))
     assert _draws_inside(captured) == (kind in ("one by one", "n-step"))
     _assert_same(eager, captured)

@@ -169,6 +169,12 @@ def test_frames_on_disk_are_counted_apart(camera: Any, tmp_path: Path) -> None:
     orchestrator.close()
 
 
+def test_observations_that_are_too_small_for_a_file_are_said_so_and_stay_in_memory(tmp_path: Path) -> None:
+    buffer = build("CartPole-v1:random", *WORDS, folder=tmp_path).buffers["rollout"]
+    assert "; observations are too small for a file and stay in memory; learning starts at" in buffer.notes()[-1]
+    assert buffer.is_tensor_function
+
+
 def test_a_disk_that_is_too_small_is_told_before_the_run_begins(
     camera: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,3 +82,9 @@ def as_array(tensor: Tensor) -> np.ndarray:
     except (RuntimeError, TypeError):  # on a device, part of a graph, or of such a type
         here = tensor.detach().cpu()
         return (here.view(torch.int16) if here.dtype is torch.bfloat16 else here).numpy()
+
+
+def sent(column: Tensor, device: torch.device) -> Tensor:
+    """Return a column on another device. A GPU fetches it from pinned memory while the host goes on."""
+    pinned = column.pin_memory() if device.type == "cuda" and column.device.type == "cpu" else column
+    return pinned.to(device, non_blocking=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from etude.buffers.base import Batch, Buffer, ColumnSpecs, bytes_of_parts, bytes_of_space, bytes_per_transition, say
-from etude.buffers.columns import leaves, map_columns, todays_name, todays_names
+from etude.buffers.columns import leaves, map_columns, sent, todays_name, todays_names
 from etude.buffers.episodes import STEP
 from etude.buffers.frame_stacks import FrameStacks
 from etude.buffers.given_to_store import given_to_store
@@ -328,33 +328,45 @@ class ReplayBuffer(Buffer):
         """
         return map_columns(self.sample_many(1, n, generator, columns), lambda column: column[0])
 
-    def sample_many(self, count: int, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
+    def sample_many(
+        self,
+        count: int,
+        n: int,
+        generator: Generator,
+        columns: Collection[str] | None = None,
+        places: Places | None = None,
+    ) -> Batch:
         """Return `count` batches at once, (count, n, ...): bit for bit what as many calls of `sample` would return."""
-        device, drawn = self.store.device, self.draw_places(count, n, generator)
+        device, drawn = self.store.device, self.draw_places(count, n, generator, places)
         flat = {name: values.reshape(-1) for name, values in drawn.items()}
         batch = self.gather(self.tensors(), flat, columns)
         batch["generation"] = self.store.generation(batch["index"])
         batch = map_columns(batch, lambda column: column.view(count, n, *column.shape[1:]))
-        return batch if device == generator.device else map_columns(batch, partial(_sent, device=generator.device))
+        return batch if device == generator.device else map_columns(batch, partial(sent, device=generator.device))
+
+    def peek(self, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
+        """Return n transitions drawn uniformly, for somebody who only looks: what is learnt from next stays as it is."""
+        return map_columns(self.sample_many(1, n, generator, columns, Uniform(self.bounds)), lambda column: column[0])
 
     @property
     def _window(self) -> tuple[int, ...]:
         return () if self.sequence is None else (self.sequence,)
 
-    def draw_places(self, count: int, n: int, generator: Generator) -> dict[str, Tensor]:
+    def draw_places(self, count: int, n: int, generator: Generator, places: Places | None = None) -> dict[str, Tensor]:
         """Return what tells `count` batches, (count, n) each: places, their weights, and random numbers that views want."""
         if not self.bounds.count:
             raise IndexError(f"buffer '{self.name}' is empty: there is nothing to sample")
-        random = None if self._draws else self.places.random_many(count, n, generator)
+        places = places or self.places
+        random = None if self._draws else places.random_many(count, n, generator)
         if random is None:
-            draws = [self._random(n, generator) for _ in range(count)]
+            draws = [self._random(n, generator, places) for _ in range(count)]
             random = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
-        found = self.places.find(random, self.store.device)
+        found = places.find(random, self.store.device)
         return found | {name: random[name].to(self.store.device) for name in self._draws}
 
-    def _random(self, n: int, generator: Generator) -> dict[str, Tensor]:
+    def _random(self, n: int, generator: Generator, places: Places) -> dict[str, Tensor]:
         """Draw all the random numbers that one batch needs, (n,) each."""
-        drawn = self.places.random(n, generator)
+        drawn = places.random(n, generator)
         for name in self._draws:
             drawn[name] = torch.rand(n, dtype=torch.float64, generator=generator, device=generator.device)
         return drawn
@@ -372,7 +384,7 @@ class ReplayBuffer(Buffer):
     @property
     def is_tensor_function(self) -> bool:
         """Whether `gather` asks the host for nothing: then compiled and captured updates contain it."""
-        return self.store.folder is None and all(view.is_tensor_function for view in self.views)
+        return not self.store.has_files and all(view.is_tensor_function for view in self.views)
 
     def tensors(self) -> dict[str, Any]:
         """Return all that `gather` reads, where it lies."""
@@ -486,9 +498,3 @@ class HindsightBuffer(ReplayBuffer):
     """Another spelling of a replay with `hindsight`."""
 
     Config = HindsightConfig
-
-
-def _sent(column: Tensor, device: torch.device) -> Tensor:
-    """Return a column on another device. A GPU fetches it from pinned memory while the host goes on."""
-    pinned = column.pin_memory() if device.type == "cuda" and column.device.type == "cpu" else column
-    return pinned.to(device, non_blocking=True)

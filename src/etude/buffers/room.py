@@ -129,7 +129,11 @@ class Room:
             return ""
         parts = [f"{in_bytes(count)} {what}" for what, count in self.expected.items() if count]
         said = f", about {in_bytes(sum(self.expected.values()))} on {self.device} ({', '.join(parts)})"
-        return f"{said}, and {in_bytes(self.on_disk)} of frames on the disk of {folder}" if self.on_disk else said
+        if folder is None:
+            return said
+        if not self.on_disk:
+            return f"{said}; observations are too small for a file and stay in memory"
+        return f"{said}, and {in_bytes(self.on_disk)} of frames on the disk of {folder}"
 
 
 def free_disk(folder: Path) -> int | None:

@@ -74,6 +74,11 @@ class Store:
         return self.held >= self.rows or self.has_dropped
 
     @property
+    def has_files(self) -> bool:
+        """Whether some of the observations lie in a file."""
+        return any(isinstance(part, FrameFile) for part in leaves(self.memory))
+
+    @property
     def first_end(self) -> int:
         """Where the ends begin in memory."""
         return (self.rows + 1) * self.num_envs

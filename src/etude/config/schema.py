@@ -241,6 +241,9 @@ class LoggingConfig:
     """Environment steps between rows of metrics. Default: a two-hundredth of the budget."""
     every_updates: PositiveInt = 100
     """Gradient steps between rows in phases that don't collect."""
+    media_every_steps: NonNegativeInt | None = None
+    """Environment steps between the videos and pictures that an algorithm makes of what it learnt; they come with the first row
+    from then on. Default: after every evaluation; 0: none."""
     terminal: bool = True
     """Show progress while training."""
     tensorboard: bool = False

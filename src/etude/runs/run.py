@@ -188,7 +188,7 @@ class Run(RunLayout):
         with contextlib.suppress(OSError):
             self.checkpoints().remove_leftovers()
         remove_leftovers(self.logs, "superseded.jsonl")
-        remove_leftovers(self.videos, "steps-*.mp4")
+        remove_leftovers(self.videos, "steps-*.mp4", "steps-*.png")
 
     @property
     def summary(self) -> dict[str, Any]:

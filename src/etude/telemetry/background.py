@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from etude.telemetry.media import Media
 from etude.telemetry.names import Row
-from etude.telemetry.sinks import Sink
+from etude.telemetry.sinks import MediaSink, Sink
 
 PATIENCE_S = 60.0
 """How long one call of the sink may take before it counts as dead. Uploads that are only slow take seconds."""
@@ -38,6 +39,13 @@ class BackgroundSink:
         self._check()
         copies = [dict(row) for row in rows]
         self._waiting.put(lambda: self._sink.write(copies))
+
+    def write_media(self, row: Row, media: Media) -> None:
+        """Hand videos and pictures over, if the sink can show them; returns at once."""
+        self._check()
+        sink = self._sink
+        if isinstance(sink, MediaSink):
+            self._waiting.put(lambda: sink.write_media(row, media))
 
     def flush(self) -> None:
         """Ask for a flush; returns at once."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from etude.telemetry.media import Media
 from etude.telemetry.names import Row
 
 
@@ -22,6 +23,15 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Flush and let go; nothing is written afterwards."""
+        ...
+
+
+@runtime_checkable
+class MediaSink(Sink, Protocol):
+    """A sink that can show videos and pictures too."""
+
+    def write_media(self, row: Row, media: Media) -> None:
+        """Take what belongs to a row that was written."""
         ...
 
 
@@ -48,6 +58,10 @@ class SinkGroup:
                 self._is_told = True
                 raise
         self._each(lambda sink: sink.write(rows))
+
+    def write_media(self, row: Row, media: Media) -> None:
+        """Give videos and pictures to every sink that can show them."""
+        self._each(lambda sink: sink.write_media(row, media) if isinstance(sink, MediaSink) else None)
 
     def flush(self) -> None:
         """Flush every sink that still works."""

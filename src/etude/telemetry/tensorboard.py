@@ -12,6 +12,7 @@ from typing import Any
 
 from etude.errors import UserError
 from etude.files.regular import own_folder
+from etude.telemetry.media import Media
 from etude.telemetry.names import COUNTERS, Row
 
 _FORMAT = "brain.Event:2"
@@ -58,6 +59,15 @@ class TensorBoardSink:
         for row in rows:
             values = [value(tag=name, simple_value=number) for name, number in row.items() if name not in COUNTERS]
             self._append(step=int(row[self._axis]), summary=self._summaries.Summary(value=values))
+
+    def write_media(self, row: Row, media: Media) -> None:
+        """Add pictures, and videos as pictures that move."""
+        summaries, values = self._summaries.Summary, []
+        for name, medium in media.items():
+            height, width = medium.pixels.shape[-3:-1]
+            image = summaries.Image(height=height, width=width, colorspace=3, encoded_image_string=medium.encoded())
+            values.append(summaries.Value(tag=f"media/{name}", image=image))
+        self._append(step=int(row[self._axis]), summary=summaries(value=values))
 
     def flush(self) -> None:
         """Nothing waits here: every row has already gone to the operating system."""

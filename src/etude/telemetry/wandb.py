@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from etude.errors import UserError
+from etude.telemetry.media import Media
 from etude.telemetry.names import Row
 
 
@@ -34,7 +35,7 @@ class WandbSink:
         group: str | None = None,
     ) -> None:
         try:
-            wandb = importlib.import_module("wandb")
+            wandb = self._wandb = importlib.import_module("wandb")
         except ImportError as error:
             raise UserError("logging.wandb=true needs the 'wandb' extra: pip install 'etude[wandb]'") from error
         settings: dict[str, Any] = {
@@ -69,6 +70,14 @@ class WandbSink:
         for row in rows:
             self._run.log(dict(row), step=self._rows)
             self._rows += 1
+
+    def write_media(self, row: Row, media: Media) -> None:
+        """Add files to the row that was logged last."""
+        shown = {
+            f"media/{name}": (self._wandb.Video if medium.is_video else self._wandb.Image)(str(medium.path))
+            for name, medium in media.items()
+        }
+        self._run.log(shown, step=max(0, self._rows - 1))
 
     def flush(self) -> None:
         """W&B sends from its own process; there is nothing to push."""

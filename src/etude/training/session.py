@@ -39,6 +39,7 @@ from etude.telemetry.metric_alerts import MetricAlerts
 from etude.telemetry.run_log import tee_to
 from etude.telemetry.sinks import Sink, SinkGroup
 from etude.training import assembly, initial_weights, run_facts
+from etude.training.record_media import RecordMedia
 from etude.training.remarks import remarks, size_remarks
 from etude.training.run_failures import disk_failures_reported, goes_on
 from etude.training.run_sinks import alert_rules, check_sinks, optional_sinks
@@ -121,6 +122,7 @@ class Training:
             self._resumed_from = None
             save = _checkpoint_writer(run, store, rows, config, orchestrator, alerts)
             orchestrator.attach(sink=group, write_checkpoint=save, run_dir=run.path)
+            orchestrator.add_callback(RecordMedia(orchestrator.workflow, config, run.videos, group, alert))
             console.start(run_facts.header(run, config, orchestrator, self._notes), past=self._past)
             status = "failed"
             try:

@@ -13,7 +13,6 @@ from weakref import proxy
 import gymnasium
 import torch
 from torch import Generator, Tensor, nn
-from torch.optim import Optimizer
 
 from etude.acting.actor import Actor
 from etude.acting.policy import ActResult as ActResult
@@ -36,9 +35,9 @@ from etude.config.schedules import Moment, Schedule, Stretch
 from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.learning.execute import Before, Executor, Table, make_executor
-from etude.learning.optimizers import load_optimizer_state, optimizer_state
 from etude.learning.update import Update
 from etude.workflows.metrics import Metrics, MetricSums
+from etude.workflows.part_state import has_state, load_state, state_of
 
 if TYPE_CHECKING:
     from etude.buffers.base import Batch, Buffer, ColumnSpecs
@@ -283,6 +282,14 @@ class Workflow(Acts):
         """Return what leaves the lab: by default this workflow's own `act`, frozen."""
         return _remembered(WorkflowPolicy(self), self)
 
+    def media(self, generator: Generator) -> Mapping[str, Tensor]:
+        """Return what is worth seeing of what was learnt, by name: videos (T, H, W, 3) and pictures (H, W, 3), of bytes.
+
+        Called now and then at rows (`logging.media_every_steps`). It may look at everything and change nothing: random numbers
+        are the generator's, and a replay is looked at by `peek`.
+        """
+        return {}
+
     def executor(self, update: Update) -> Executor:
         """Return what takes these updates, in the way that the config chooses."""
         stages = [stage.mapped(partial(weakly, self)) for stage in update.stages]
@@ -365,22 +372,22 @@ class Workflow(Acts):
     def stateful_parts(self) -> dict[str, Any]:
         """Return the attributes that are part of a checkpoint: modules, optimisers, tensors, anything with a state_dict."""
         skipped = ("context",)
-        parts = {name: value for name, value in vars(self).items() if name not in skipped and _has_state(value)}
+        parts = {name: value for name, value in vars(self).items() if name not in skipped and has_state(value)}
         return dict(sorted(parts.items()))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of every stateful part; extend it for counters of your own."""
-        state = {name: _state_of(part) for name, part in self.stateful_parts().items()}
+        state = {name: state_of(part) for name, part in self.stateful_parts().items()}
         return {**state, "_hyper": dict(self._hyper)}
 
     def rank_state_dict(self) -> dict[str, Any]:
         """Return the state of what is this process's own."""
-        return {name: _state_of(part) for name, part in self.stateful_parts().items() if name in self.of_rank}
+        return {name: state_of(part) for name, part in self.stateful_parts().items() if name in self.of_rank}
 
     def load_rank_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what is this process's own."""
         for name, saved in state.items():
-            _load_state(getattr(self, name), saved)
+            load_state(getattr(self, name), saved)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore every stateful part in place."""
@@ -388,7 +395,7 @@ class Workflow(Acts):
             state = {**state, "_executor": {"taken": state["_updates"]}}
         for name, part in self.stateful_parts().items():
             if name in state or name != "_executor":  # those that had nothing to count have saved nothing
-                _load_state(part, state[name])
+                load_state(part, state[name])
         self._hyper_written.clear()
         for name, value in state["_hyper"].items():
             self.scheduled(name).copy_(value)
@@ -451,28 +458,6 @@ def _remembered(policy: Policy, workflow: Workflow) -> Policy:
 def _named(metrics: Metrics) -> Metrics:
     """Give metrics without a namespace the one of training."""
     return {name if "/" in name else f"train/{name}": value for name, value in metrics.items()}
-
-
-def _has_state(value: Any) -> bool:
-    return isinstance(value, Tensor) or (hasattr(value, "state_dict") and hasattr(value, "load_state_dict"))
-
-
-def _state_of(part: Any) -> Any:
-    if isinstance(part, Optimizer):
-        return optimizer_state(part)
-    return part if isinstance(part, Tensor) else part.state_dict()
-
-
-def _load_state(part: Any, saved: Any) -> None:
-    if isinstance(part, Optimizer):
-        load_optimizer_state(part, saved)
-    elif isinstance(part, Tensor):
-        with torch.no_grad():
-            part.copy_(saved)
-    elif isinstance(part, nn.Module):
-        part.load_state_dict(saved, strict=True)
-    else:
-        part.load_state_dict(saved)
 
 
 class PolicyWorkflow(Workflow):

@@ -136,9 +136,9 @@ def parse_phases(
 
 
 def default_hooks(workflow: Any, config: Any) -> Sequence[Any]:
-    """Return the hooks of an algorithm's own phase, with its pace: those of a user's phase that names none."""
+    """Return the hooks of an algorithm's own last phase, with its pace: those of a user's phase that names none."""
     own = workflow.default_phases(config) if hasattr(workflow, "default_phases") else ()
-    return next((phase["hooks"] for phase in own if "hooks" in phase), ("collect", "update"))
+    return next((phase["hooks"] for phase in reversed(own) if "hooks" in phase), ("collect", "update"))
 
 
 def phase_problems(phases: Sequence[PhaseSpec], workflow: Any, buffers: Collection[str]) -> Iterator[str]:

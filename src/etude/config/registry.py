@@ -170,6 +170,10 @@ algorithms = Registry(
             "etude.workflows.dqn:DQN",
             "Deep Q-networks: double, dueling, prioritised, n-step, distributional; discrete actions",
         ),
+        "dreamer": (
+            "etude.workflows.dreamer.dreamer:Dreamer",
+            "DreamerV3: a world model, and a policy that learns in its imagination; discrete and continuous actions",
+        ),
         "ppo": (
             "etude.workflows.ppo:PPO",
             "Proximal policy optimisation; discrete, multi-discrete and continuous actions",
@@ -200,6 +204,18 @@ networks = Registry(
         "mlp": ("etude.components.networks.mlp:MLP", "Fully connected layers"),
         "cnn": ("etude.components.networks.cnn:CNN", "Convolutions over images, then fully connected layers"),
         "decoder": ("etude.components.networks.decoder:Decoder", "From features back to vectors and pictures"),
+        "normed_mlp": (
+            "etude.components.networks.normed_mlp:NormedMLP",
+            "Fully connected layers with RMSNorm and SiLU, as in DreamerV3",
+        ),
+        "world_encoder": (
+            "etude.components.networks.world_encoder:WorldEncoder",
+            "What a world model reads: pictures by convolutions and max-pooling, vectors by their symlog",
+        ),
+        "world_decoder": (
+            "etude.components.networks.world_decoder:WorldDecoder",
+            "From a world model's state back to pictures and vectors",
+        ),
         "head": ("etude.components.networks.head:Head", "Its own outputs on another network's features"),
         "gru": ("etude.components.networks.recurrent:GRU", "Memory by gated recurrent units"),
         "lstm": ("etude.components.networks.recurrent:LSTM", "Long short-term memory"),

@@ -7,6 +7,7 @@ of their probabilities, Gaussians by their own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -20,8 +21,12 @@ class OneHot:
     def __init__(self, logits: Tensor, unimix: float = 0.0) -> None:
         """`unimix` of the probability is spread evenly: no choice is ever impossible, and no divergence infinite."""
         probs = logits.float().softmax(-1)
-        self.probs = (1 - unimix) * probs + unimix / logits.shape[-1] if unimix else probs
-        self.log_probs = self.probs.log() if unimix else logits.float().log_softmax(-1)
+        self.probs = probs * (1 - unimix) + unimix / logits.shape[-1] if unimix else probs
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """(..., groups, classes)"""
+        return self.probs.clamp(min=torch.finfo(torch.float32).tiny).log()
 
     def draw(self, noise: Tensor) -> Tensor:
         """Return samples for uniform noise (..., groups): the class at which the cumulative probability passes it."""
@@ -52,7 +57,7 @@ class OneHot:
     def detach(self) -> OneHot:
         """Return the same distribution as numbers without gradients."""
         found = object.__new__(OneHot)
-        found.probs, found.log_probs = self.probs.detach(), self.log_probs.detach()
+        found.probs, found.log_probs = self.probs.detach(), self.log_probs.detach()  # computed once for both
         return found
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.components.latents import Latents
-from etude.components.networks.normed_layers import BlockLinear, Normed, NormedLinear, fan_in_linear, normed_layers
+from etude.components.networks.normed_layers import BlockLinear, Normed, NormedGroups, fan_in_linear, normed_layers
 from etude.compute.regions import region
 
 BLOCKS = 8
@@ -60,10 +60,14 @@ class RSSM(nn.Module):
         super().__init__()
         self.latents, self.deter_size, self.blocks = latents, deter, blocks
         self.feature_size = deter + latents.size
-        self.from_deter = NormedLinear(deter, hidden, generator)
-        self.from_stoch = NormedLinear(latents.size, hidden, generator)
-        self.from_action = NormedLinear(actions, hidden, generator)
-        self.mixed = BlockLinear(deter + blocks * 3 * hidden, deter, blocks, generator)
+        self.from_deter = fan_in_linear(deter, hidden, generator)
+        self.from_stoch = fan_in_linear(latents.size, hidden, generator)
+        self.from_action = fan_in_linear(actions, hidden, generator)
+        self.shared_normed = NormedGroups(3, hidden)
+        # What all blocks share meets a full matrix; each block of h besides its own.
+        inputs = deter + blocks * 3 * hidden
+        self.mixed_shared = fan_in_linear(3 * hidden, deter, generator, fan_in=inputs)
+        self.mixed_own = BlockLinear(deter, deter, blocks, generator, fan_in=inputs)
         self.mixed_normed = Normed(deter)
         self.gates = BlockLinear(deter, 3 * deter, blocks, generator)
         # The first layer of the posterior is linear in both: the observation's half is the last one of the encoder.
@@ -82,11 +86,10 @@ class RSSM(nn.Module):
 
     def advance(self, state: ModelState, action: Tensor) -> Tensor:
         """Return h after an action (N, hidden) that went through `action_layer`: (N, D)"""
-        shared = torch.cat([self.from_deter(state.deter), self.from_stoch(state.stoch), action.to(state.deter.dtype)], -1)
+        shared = self.shared_normed(torch.cat([self.from_deter(state.deter), self.from_stoch(state.stoch), action], -1))
         own = state.deter.unflatten(-1, (self.blocks, -1)).transpose(0, 1)  # (blocks, N, D / blocks)
-        mixed = self.mixed(torch.cat([own, shared.expand(self.blocks, -1, -1)], -1))
-        mixed = self.mixed_normed(mixed.transpose(0, 1).flatten(1))
-        gates = self.gates(mixed.unflatten(-1, (self.blocks, -1)).transpose(0, 1))
+        mixed = self.mixed_shared(shared) + self.mixed_own(own).transpose(0, 1).flatten(1)
+        gates = self.gates(self.mixed_normed(mixed).unflatten(-1, (self.blocks, -1)).transpose(0, 1))
         reset, candidate, update = gates.float().chunk(3, -1)
         candidate = torch.tanh(torch.sigmoid(reset) * candidate)
         moved = own + torch.sigmoid(update - 1) * (candidate - own)

@@ -44,11 +44,12 @@ def fan_in_convolution(inputs: int, outputs: int, kernel: int, generator: Genera
 class BlockLinear(nn.Module):
     """A fully connected layer whose matrix is `blocks` blocks along the diagonal."""
 
-    def __init__(self, inputs: int, outputs: int, blocks: int, generator: Generator) -> None:
+    def __init__(self, inputs: int, outputs: int, blocks: int, generator: Generator, *, fan_in: int | None = None) -> None:
+        """`fan_in` counts inputs that another layer adds to the same sum."""
         super().__init__()
         self.weight = nn.Parameter(torch.empty(blocks, inputs // blocks, outputs // blocks))
         self.bias = nn.Parameter(torch.zeros(blocks, 1, outputs // blocks))
-        by_fan_in_(self.weight, inputs, generator)  # of the whole layer, as in the published code: not of a block
+        by_fan_in_(self.weight, fan_in or inputs, generator)  # of the whole layer, as in the published code: not of a block
 
     def forward(self, values: Tensor) -> Tensor:
         """(blocks, N, inputs / blocks) → (blocks, N, outputs / blocks)"""
@@ -65,6 +66,19 @@ class Normed(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         """(..., size) → (..., size)"""
         return functional.silu(functional.rms_norm(values, self.scale.shape, self.scale, EPS))
+
+
+class NormedGroups(nn.Module):
+    """The same for several layers side by side, each normed by itself: one operation in place of as many."""
+
+    def __init__(self, groups: int, size: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(groups, size))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """(..., groups · size) → (..., groups · size)"""
+        apart = values.unflatten(-1, self.scale.shape)
+        return functional.silu(functional.rms_norm(apart, self.scale.shape[-1:], None, EPS) * self.scale).flatten(-2)
 
 
 class NormedLinear(nn.Module):

@@ -134,9 +134,9 @@ class Behaviour:
     def _critic_loss(self, logits: Tensor, features: Tensor, returns: Tensor) -> Tensor:
         """Towards returns, and towards what the slow critic says: (...)"""
         with torch.no_grad():
-            slow = self.numbers.mean(self.slow_critic(features))
-        towards = self.numbers.loss(logits, returns)
-        return towards + self.settings.slow_critic_weight * self.numbers.loss(logits, slow)
+            slow = self.numbers.encode(self.numbers.mean(self.slow_critic(features)))
+            target = self.numbers.encode(returns) + self.settings.slow_critic_weight * slow
+        return self.numbers.cross_entropy(logits, target)
 
     def replay_value_loss(self, seen: Seen, batch: Mapping[str, Tensor], starts: Tensor, imagined: Tensor) -> Tensor:
         """The critic on real rewards: λ-returns along the windows that lean on imagined ones, with gradients into the states.

@@ -43,8 +43,8 @@ from etude.learning.noise import Noise
 PREVIOUS_ACTION = "previous_action"
 LATENTS = (DETER, STOCH)
 """The columns of a replay that hold the state which enters a step."""
-SHARE_OF_BREAKS = 8
-"""Of pictures, at most one row in so many is looked at as a break: encoding every next picture too would double the cost."""
+ROWS_PER_BREAK = {"vectors": 2, "pictures": 8}
+"""At most one row in so many is looked at as a break: encoding and decoding what every row led to would double the cost."""
 
 
 class Parts(NamedTuple):
@@ -96,7 +96,8 @@ class WorldModel:
     def __init__(self, parts: Parts, *, free_nats: float, stores_latents: bool) -> None:
         self.parts, self.rssm = parts, parts.rssm
         self._free_nats, self._stores_latents = free_nats, stores_latents
-        self._sees_pictures = any(is_picture(part) for part in parts_of(parts.space).values())
+        sees_pictures = any(is_picture(part) for part in parts_of(parts.space).values())
+        self._rows_per_break = ROWS_PER_BREAK["pictures" if sees_pictures else "vectors"]
 
     # ---- looking at experience ----------------------------------------------------------------------------------------
 
@@ -110,8 +111,7 @@ class WorldModel:
         tokens = self.parts.encoder(batch["observation"])
         states, outputs = rssm.observe(self.start(batch), previous, tokens, is_first, numbers[:-1])
         breaks = torch.cat([is_first[1:], torch.ones_like(is_first[:1])])
-        most = max(count, length * count // SHARE_OF_BREAKS) if self._sees_pictures else length * count
-        counts, places = breaks.flatten().float().topk(most)
+        counts, places = breaks.flatten().float().topk(max(count, length * count // self._rows_per_break))
         led_to = map_tree(lambda part: part.flatten(0, 1).index_select(0, places), batch["next_observation"])
         extra, extra_outputs = rssm.see(
             states.flat().at(places),

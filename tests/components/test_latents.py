@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from etude.components.latents import Categorical, Gaussian, Normal, OneHot, balanced_kl
+from etude.components.latents import Categorical, Gaussian, Latents, Normal, OneHot, balanced_kl
 
 
 def test_uniform_noise_draws_each_class_as_often_as_it_is_likely() -> None:
@@ -38,7 +38,7 @@ def test_gradients_of_a_sample_are_those_of_the_probabilities() -> None:
 
 
 @pytest.mark.parametrize("latents", [Categorical(3, 5), Gaussian(4)], ids=["categorical", "gaussian"])
-def test_divergence_and_entropy_are_by_the_book(latents: Categorical | Gaussian) -> None:
+def test_divergence_and_entropy_are_by_the_book(latents: Latents) -> None:
     generator = torch.Generator().manual_seed(1)
     one, other = (latents.distribution(torch.randn(6, latents.outputs, generator=generator)) for _ in range(2))
     books = []

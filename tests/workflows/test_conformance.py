@@ -20,6 +20,11 @@ from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, St
 WORDS: dict[str, tuple[str, ...]] = {
     "a2c": ("algorithm.rollout_steps=8", "algorithm.learning_rate=3e-3", "algorithm.optimizer=adam"),
     "q_learning": ("algorithm.learning_rate=0.2",),
+    "dreamer": (
+        *("algorithm.size=tiny", "algorithm.batch_size=8", "buffers.replay.sequence=8", "buffers.replay.capacity=10000"),
+        *("algorithm.horizon=5", "algorithm.imagination_starts=16", "algorithm.learning_starts=128"),
+        *("algorithm.learning_rate=1e-3", "algorithm.train_ratio=4", "environment.num_envs=4"),
+    ),
 }
 MORE_WORDS = {  # entropy counts as reward: so little of it that values are those of the rewards
     "sac": ("algorithm.temperature=0.01",),
@@ -43,6 +48,7 @@ MUST_NOT_SKIP = {
     "reinforce": {*CHECKS} - {"hidden_state", "time_limit", "termination", "next_observation"},
     "q_learning": {*CHECKS} - {"hidden_state", "action_mask"},
     **dict.fromkeys(("dqn", "sac"), {*CHECKS} - {"hidden_state"}),
+    "dreamer": {*CHECKS} - {"action_mask"},
     **dict.fromkeys(("td3", "tqc", "sql"), {*CHECKS} - {"hidden_state", "action_mask"}),
     "random": {"endings", "action_mask", "chunk_law", "same_seed", "resume", "policy"},
 }

@@ -40,7 +40,7 @@ class OneHot:
 
     def _straight_through(self, chosen: Tensor) -> Tensor:
         hot = one_hot(chosen, self.probs.shape[-1])
-        return (hot + (self.probs - self.probs.detach()) if self.probs.requires_grad else hot).flatten(-2)  # exactly 0 or 1
+        return (hot + (self.probs - self.probs.detach())).flatten(-2)  # in this order exactly 0 or 1
 
     def log_prob(self, sample: Tensor) -> Tensor:
         """(..., groups · classes) → (...)"""

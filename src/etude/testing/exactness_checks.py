@@ -136,8 +136,10 @@ def hidden_state(subject: Subject) -> str:
         run.close()
         raise SkippedError("its actor keeps no state")
     run.run()
-    observation = run.buffers[next(iter(run.buffers))].columns["observation"]
-    seen = map_tree(lambda column: column.flatten(0, 1)[:1].expand(count, *column.shape[2:]), observation)
+    environment = subject.environment(PROBE, count)
+    observation, _ = environment.reset(range(count))
+    seen = map_tree(lambda part: part[:1].clone().expand(part.shape), observation)
+    environment.close()
 
     def act(state: Any, first: Tensor) -> ActResult:
         with torch.no_grad():

@@ -88,11 +88,15 @@ class Behaviour:
         for_actions = getattr(noise, head.noise)("imagined_actions", (horizon, count, head.noise_size))
         for_states = self.world.noise(noise, "imagined_states", (horizon, count))
         with torch.no_grad():
-            return Dream(*self.world.rssm.imagine(self._choose, start.detach(), for_actions, for_states))
+            return Dream(*self.world.rssm.imagine(self.choose, start.detach(), for_actions, for_states))
+
+    def choose(self, features: Tensor, noise: Tensor) -> Tensor:
+        """Draw an action in each state: (N, F), (N, ...) → (N, A)"""
+        return self._choose(features, noise)[0]
 
     @region
-    def _choose(self, features: Tensor, noise: Tensor) -> Tensor:
-        return self.actions(self.actor(features)).draw(noise)
+    def _choose(self, features: Tensor, noise: Tensor) -> tuple[Tensor]:
+        return (self.actions(self.actor(features)).draw(noise),)
 
     @torch.no_grad()
     def judge(self, features: Tensor, values: Tensor) -> Judged:

@@ -27,6 +27,11 @@ WORDS: dict[str, tuple[str, ...]] = {
         *("algorithm.learning_rate=3e-3", "algorithm.tau=0.05", "network.critic.dropout=0", "environment.num_envs=8"),
         *(f"network.{role}.hidden_dims=[32]" for role in ("encoder", "dynamics", "reward", "critic", "actor")),
     ),
+    "dreamer": (
+        *("algorithm.size=tiny", "algorithm.batch_size=8", "buffers.replay.sequence=8", "buffers.replay.capacity=10000"),
+        *("algorithm.horizon=5", "algorithm.imagination_starts=16", "algorithm.learning_starts=128"),
+        *("algorithm.learning_rate=1e-3", "algorithm.train_ratio=4", "environment.num_envs=4"),
+    ),
 }
 MORE_WORDS = {  # entropy counts as reward: so little of it that values are those of the rewards
     "sac": ("algorithm.temperature=0.01",),
@@ -50,6 +55,7 @@ MUST_NOT_SKIP = {
     "reinforce": {*CHECKS} - {"hidden_state", "time_limit", "termination", "next_observation"},
     "q_learning": {*CHECKS} - {"hidden_state", "action_mask"},
     **dict.fromkeys(("dqn", "sac"), {*CHECKS} - {"hidden_state"}),
+    "dreamer": {*CHECKS} - {"action_mask"},
     **dict.fromkeys(("td3", "tqc", "sql"), {*CHECKS} - {"hidden_state", "action_mask"}),
     "tdmpc": {*CHECKS} - {"action_mask"},
     "random": {"endings", "action_mask", "chunk_law", "same_seed", "resume", "policy"},

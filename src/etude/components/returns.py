@@ -48,6 +48,20 @@ def lambda_returns(
     return returns
 
 
+def discounted_lambda_returns(rewards: Tensor, discounts: Tensor, next_values: Tensor, td_lambda: float | Tensor) -> Tensor:
+    """TD(λ) where each step has a discount of its own: G[t] = r[t] + d[t] ((1-λ[t]) V'[t] + λ[t] G[t+1]). All (T, N).
+
+    What follows the last step is its V' alone. λ[t] = 0 where nothing flows back from the next row.
+    """
+    traces = discounts * td_lambda
+    interim = rewards + (discounts - traces) * next_values
+    following, returns = next_values[-1], list[Tensor]()
+    for t in range(len(rewards) - 1, -1, -1):
+        following = torch.addcmul(interim[t], traces[t], following)
+        returns.append(following)
+    return torch.stack(returns[::-1])
+
+
 def discounted_returns(rewards: Tensor, next_values: Tensor, terminated: Tensor, ended: Tensor, gamma: float) -> Tensor:
     """Monte Carlo returns, bootstrapped only where the stretch or a time limit cuts an episode."""
     return lambda_returns(rewards, next_values, terminated, ended, gamma, td_lambda=1.0)

@@ -42,13 +42,12 @@ class TwoHot(nn.Module):
     def mean(self, logits: Tensor) -> Tensor:
         """(..., size) → (...): the expected number; exactly 0 where all bins are as likely.
 
-        Bins are added from the middle outwards in pairs: a plain sum of values up to ± e^20 leaves a rest of thousands.
+        Bins are added in pairs, as the difference of two probabilities: a plain sum of values up to ± e^20 leaves a rest of
+        thousands. The one in the middle is 0.
         """
-        weighed = logits.float().softmax(-1) * self.bins
-        half = self.size // 2
-        low, high = weighed[..., :half].flip(-1), weighed[..., self.size - half :]
-        total = (low + high).sum(-1)
-        total = total + weighed[..., half] if self.size % 2 else total
+        half, probs = self.size // 2, logits.float().softmax(-1)
+        apart = probs[..., self.size - half :] - probs[..., :half].flip(-1)
+        total = (apart * self.bins[self.size - half :]).sum(-1)
         return symexp(total) if self._in_symlog else total
 
     def encode(self, x: Tensor) -> Tensor:
@@ -64,4 +63,8 @@ class TwoHot(nn.Module):
 
     def loss(self, logits: Tensor, x: Tensor) -> Tensor:
         """(..., size), (...) → (...): the cross-entropy to a number, which is taken as it is."""
-        return -(self.encode(x.detach()) * logits.float().log_softmax(-1)).sum(-1)
+        return self.cross_entropy(logits, self.encode(x.detach()))
+
+    def cross_entropy(self, logits: Tensor, target: Tensor) -> Tensor:
+        """(..., size) each → (...): the same to what `encode` returns, or to a sum of such targets in one pass."""
+        return -(target * logits.float().log_softmax(-1)).sum(-1)

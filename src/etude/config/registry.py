@@ -170,6 +170,10 @@ algorithms = Registry(
             "etude.workflows.dqn:DQN",
             "Deep Q-networks: double, dueling, prioritised, n-step, distributional; discrete actions",
         ),
+        "dreamer": (
+            "etude.workflows.dreamer.dreamer:Dreamer",
+            "DreamerV3: a world model, and a policy that learns in its imagination; discrete and continuous actions",
+        ),
         "ppo": (
             "etude.workflows.ppo:PPO",
             "Proximal policy optimisation; discrete, multi-discrete and continuous actions",
@@ -208,6 +212,18 @@ networks = Registry(
             "Fully connected layers with layer norms, and latents on simplices",
         ),
         "decoder": ("etude.components.networks.decoder:Decoder", "From features back to vectors and pictures"),
+        "world_mlp": (
+            "etude.components.networks.world_mlp:WorldMLP",
+            "Fully connected layers with RMSNorm and SiLU, as in DreamerV3",
+        ),
+        "world_encoder": (
+            "etude.components.networks.world_encoder:WorldEncoder",
+            "What a world model reads: pictures by convolutions and max-pooling, vectors by their symlog",
+        ),
+        "world_decoder": (
+            "etude.components.networks.world_decoder:WorldDecoder",
+            "From a world model's state back to pictures and vectors",
+        ),
         "head": ("etude.components.networks.head:Head", "Its own outputs on another network's features"),
         "gru": ("etude.components.networks.recurrent:GRU", "Memory by gated recurrent units"),
         "lstm": ("etude.components.networks.recurrent:LSTM", "Long short-term memory"),

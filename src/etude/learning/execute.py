@@ -18,6 +18,7 @@ from etude.components.networks.modes import changing, mode_dependent
 from etude.components.networks.shared_statistics import share_statistics
 from etude.compute.accelerate import Mode, is_captured, is_compiled
 from etude.compute.counter import Counter
+from etude.compute.regions import compiled_regions
 from etude.compute.trees import Tree, at
 from etude.compute.world import ALONE, World
 from etude.errors import UserError
@@ -75,8 +76,10 @@ def make_executor(
     if update.is_eager or (is_captured(mode) and on_host):
         return Eager(update, modules, generator)
     known = all(rule_of(stage.optimizer) is not None for stage in update.stages)
-    compilable = is_compiled(mode) and update.is_compilable and known
-    plain = (Compiled if compilable else Eager)(update, modules, generator)
+    if is_compiled(mode) and update.is_compilable and known:
+        plain: Executor = Compiled(update, modules, generator)
+    else:
+        plain = Eager(update, modules, generator, compiles_regions=is_compiled(mode) and not update.is_compilable)
     return Captured(plain) if is_captured(mode) else plain
 
 
@@ -247,9 +250,26 @@ class Executor(ABC):
 
 
 class Eager(Executor):
-    """One operation after the other, as the losses are written."""
+    """One operation after the other, as the losses are written; regions of them may be compiled by themselves."""
 
     mode = "eager"
+
+    def __init__(
+        self,
+        update: Update,
+        modules: Mapping[str, nn.Module],
+        generator: Generator | None,
+        world: World = ALONE,
+        *,
+        compiles_regions: bool = False,
+    ) -> None:
+        super().__init__(update, modules, generator, world)
+        self.compiles_regions = compiles_regions
+
+    def once(self, batch: Batch, due: Due, noise: Noise) -> list[Report | None]:
+        """Update once, one operation after the other, and return what each stage says that takes part."""
+        with compiled_regions(self.compiles_regions):
+            return super().once(batch, due, noise)
 
     def run(self, source: Source, count: int, before: Before | None = None) -> dict[str, Table]:
         """Take `count` updates on a source's batches, and return the metrics of each stage that took part."""

@@ -133,7 +133,7 @@ class Update:
     is_eager: bool = False
     """Whether it can only be run one operation after the other: its losses ask the device for numbers, or shapes vary."""
     is_compilable: bool = True
-    """Whether compiling it takes seconds, not minutes; what is not is still captured."""
+    """Whether compiling it whole takes seconds, not minutes; of what is not, regions are compiled, and it is still captured."""
     skip_non_finite: bool = False
     """Leave out, and count, steps whose gradient is NaN or infinite."""
 

@@ -108,11 +108,12 @@ def _network(
     output_space: gymnasium.Space[Any] | None = None,
     seed: int,
     output_gain: float,
+    width: int | None = None,
     parts: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     seen: Any = observation_space if parts is None else parts[TRUNK]
     outputs: Any = output_size if output_space is None else output_space
-    return build_network(settings, seen, outputs, seed=seed, output_gain=output_gain)
+    return build_network(settings, seen, outputs, seed=seed, output_gain=output_gain, width=width)
 
 
 def _group(*, key: str, beside: list[str], parts: Mapping[str, nn.Module]) -> nn.Module:

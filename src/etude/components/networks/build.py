@@ -94,6 +94,7 @@ def _build_role(
             outputs,
             seed=derive_seed(seed, "init", role, *purpose),
             output_gain=spec.output_gain,
+            width=spec.width,
             where=where,
         )
         return network if group is None else reads_group(network, spec.group or role, beside)
@@ -128,17 +129,20 @@ def build_network(
     *,
     seed: int,
     output_gain: float = 1.0,
+    width: int | None = None,
     where: str = "network",
 ) -> nn.Module:
     """Build the network that `options` describe; `where` they stand in the config is named in errors.
 
     It reads a space (a head: a network) and puts out numbers (a decoder: a space). A class with a `Config` is given its
     settings whole; any other gets them as keyword arguments, after these two, and of `generator` and `output_gain` whichever
-    its constructor has.
+    its constructor has. `width` is for those with a `Config` that take it.
     """
     cls = networks.resolve(options.type)
     _check_outputs(cls, outputs, f"{where}.type={options.type}")
-    given = {"generator": torch.Generator().manual_seed(seed), "output_gain": output_gain}
+    given: dict[str, Any] = {"generator": torch.Generator().manual_seed(seed), "output_gain": output_gain}
+    if width is not None and not isinstance(options, Part) and "width" in inspect.signature(cls).parameters:
+        given["width"] = width
     try:
         # Layers of torch's own draw their weights from the global generator: they too begin the same every time.
         with isolated_global_generators(seed):
@@ -164,6 +168,7 @@ def build_network(
     if isinstance(options, Part) and not has_memory(network):
         _try(network, inputs, outputs, seed, f"{where}: {options.type}")
     values: dict[str, Any] = {"seed": seed, "output_gain": output_gain}
+    values |= {"width": width} if "width" in given else {}
     seen: dict[str, Any] = {} if isinstance(inputs, nn.Module) else {"observation_space": inputs}
     if isinstance(outputs, gymnasium.Space):
         seen["output_space"] = outputs

@@ -52,6 +52,8 @@ class NetworkSpec:
     """Whether it may have memory: the algorithm carries its state while acting and learns from sequences."""
     may_be_head: bool = False
     """Whether it may be a head on another role's network, so that both losses train what they share."""
+    width: int | None = None
+    """How wide its hidden layers are, where it is of a kind that leaves this to the algorithm."""
 
 
 def vector(size: int) -> spaces.Box:

@@ -1,0 +1,1 @@
+"""Dreamer: a world model, and a policy that learns in its imagination."""

@@ -42,6 +42,10 @@ SHORT_PLANNING = (
     *("algorithm.size=small", "algorithm.learning_starts=96", "algorithm.pretrain=2", "algorithm.updates_per_decision=0.0625"),
     *("algorithm.batch_size=8", "algorithm.iterations=1", "buffers.replay.capacity=10_000"),
 )
+SHORT_DREAMER = (
+    *("algorithm.size=tiny", "algorithm.learning_starts=64", "algorithm.batch_size=4", "algorithm.train_ratio=2"),
+    *("buffers.replay.sequence=8", "buffers.replay.capacity=10_000", "algorithm.horizon=3"),
+)
 
 
 @pytest.mark.parametrize("spec", [*SPECS, *FAMILY_SPECS])
@@ -52,16 +56,8 @@ def test_a_tuned_variant_trains(spec: str, tmp_path: Path) -> None:
     # One checkpoint, at the end: a table of every state and action, as Taxi's, takes a second to save.
     words = ("environment.num_envs=4", steps, "evaluation.every_steps=0", "evaluation.episodes=1", "checkpoint.every_steps=0")
     learns_from_replay = issubclass(algorithms.resolve(settings.name), OffPolicy)
-    plans = settings.name == "tdmpc"
-    short = (
-        SHORT_PLANNING
-        if plans
-        else SHORT_OFF_POLICY
-        if learns_from_replay
-        else SHORT
-        if spec.endswith(("ppo", "ppo_objects", "ppo_gpu"))
-        else ()
-    )
+    short = SHORT_OFF_POLICY if learns_from_replay else SHORT if spec.endswith(("ppo", "ppo_objects", "ppo_gpu")) else ()
+    short = {"tdmpc": SHORT_PLANNING, "dreamer": SHORT_DREAMER}.get(settings.name, short)
     rollout = ("algorithm.rollout_steps=16",) if settings.rollout_steps is not None else ()
     run = train(spec, tmp_path, *words, *(short or rollout))
     updates = run.summary["counters"]["updates"]

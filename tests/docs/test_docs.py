@@ -30,6 +30,7 @@ FOLLOWED = ("callbacks.md", "environments.md", "networks.md", "play.md", "wrappe
 FOLLOWED_BRIEFLY: dict[str, dict[str, Callable[[Path], None]]] = {
     "README.md": {"etude train --config my.yaml": the_readers_own},
     "configuration.md": {},
+    "dreamer.md": {"etude evaluate @last --episodes 100": a_run},
     "export.md": {"etude export @last": a_run, "etude export @last --check-walk 10": a_robots_run},
     "performance.md": {},
     "robots.md": {},
@@ -37,7 +38,7 @@ FOLLOWED_BRIEFLY: dict[str, dict[str, Callable[[Path], None]]] = {
     "verify.md": {"etude verify @last": a_run, "etude runs checkout @last": a_run_in_a_repository},
 }
 # What compiles, starts processes or draws many pictures is left to the slow tests.
-LATER = "--eager-vs-compiled|--resume-at|verify @last --steps|--events"
+LATER = "--eager-vs-compiled|--resume-at|verify @last --steps|--events|train CartPole-v1:dreamer"
 # Neither: the tutorial has a test of its own, and installing is done by `make`.
 TUTORIAL, INSTALLATION = "add-an-algorithm.md", "installation.md"
 
@@ -117,7 +118,7 @@ def test_files_scripts_and_commands_run(page: Path, folder: Path, capsys: pytest
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("page", ["docs/robots.md", "docs/verify.md"])
+@pytest.mark.parametrize("page", ["docs/dreamer.md", "docs/robots.md", "docs/verify.md"])
 def test_what_takes_longer_on_a_page_runs_too(page: str, folder: Path) -> None:
     Reader(folder, brief=True).follow(ROOT / page, given=FOLLOWED_BRIEFLY[Path(page).name])
 

@@ -12,6 +12,7 @@ asked to compile its regions:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
@@ -88,7 +89,9 @@ class _Compiled:
     def __call__(self, *inputs: Tensor) -> Any:
         """Return what the method returns."""
         if inputs[0].device.type != "cpu":
-            return self._by_front_end(self._owner, *inputs)
+            with warnings.catch_warnings():  # some versions look at the gradients of what they are shown, and warn of it
+                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+                return self._by_front_end(self._owner, *inputs)
         inputs = tuple([tensor.contiguous() for tensor in inputs])
         if not torch.is_grad_enabled():
             return self.forward(inputs)

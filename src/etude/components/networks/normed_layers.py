@@ -65,7 +65,7 @@ class Normed(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """(..., size) → (..., size)"""
-        return functional.silu(functional.rms_norm(values, self.scale.shape, self.scale, EPS))
+        return functional.silu(functional.rms_norm(values, self.scale.shape, self.scale.to(values.dtype), EPS))
 
 
 class NormedGroups(nn.Module):

@@ -211,9 +211,12 @@ class Dreamer(PolicyWorkflow):
     def default_phases(cls, config: Config) -> Sequence[Mapping[str, Any]]:
         """Collect seed experience, perhaps learn from it alone, then collect and learn by the train ratio."""
         settings = config.algorithm
-        seed = max(settings.learning_starts, _window(config) * config.environment.num_envs)
-        phases: list[Mapping[str, Any]] = [{"name": "seed", "hooks": ["collect"], "duration_steps": seed}]
+        # In vector steps: of an action that is repeated, several environment steps make one of a window.
+        seed = max(-(-settings.learning_starts // config.environment.num_envs), _window(config))
+        phases: list[dict[str, Any]] = [{"name": "seed", "hooks": ["collect"], "duration_cycles": seed}]
         if settings.pretrain_updates:
+            whole = config.training.total_steps + settings.pretrain_updates
+            phases[0]["share"] = min(0.5, seed * config.environment.num_envs / whole)
             learn = {"type": "offline", "hooks": ["update"], "duration_updates": settings.pretrain_updates}
             phases.append({"name": "pretrain", **learn})
         ratio = {"ratio": str(cls.updates_per_step(config))}

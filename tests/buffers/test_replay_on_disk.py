@@ -37,6 +37,7 @@ KINDS: dict[str, Callable[..., ReplayBuffer]] = {
     "n_step": lambda *args, **options: ReplayBuffer(*args, n_step=3, gamma=0.9, **options),
     "sequence": lambda *args, **options: ReplayBuffer(*args, sequence=4, **options),
     "online": lambda *args, **options: ReplayBuffer(*args, sequence=4, online=True, **options),
+    "rewritten": lambda *args, **options: ReplayBuffer(*args, sequence=4, rewritten=("latent",), **options),
     "prioritized": lambda *args, **options: ReplayBuffer(*args, sequence=3, priority=Priority(), **options),
     "frame_stack": lambda *args, **options: ReplayBuffer(*args, frame_stack=K, **options),
     "hindsight": lambda capacity, n, **options: make_hindsight(capacity // n, n, **options),
@@ -57,12 +58,21 @@ def rows(kind: str, count: int) -> list[dict[str, Any]]:
     ends = [[(t + env) % 5 == 4 for env in range(N)] for t in range(-1, count)]
     if kind == "hindsight":
         return [goal_row(t, N, ends[t + 1], [t == 0 or end for end in ends[t]]) for t in range(count)]
-    return [transition(t, N, truncated=ends[t + 1], is_first=[t == 0 or end for end in ends[t]]) for t in range(count)]
+    made = [transition(t, N, truncated=ends[t + 1], is_first=[t == 0 or end for end in ends[t]]) for t in range(count)]
+    return [{**row, "latent": row["reward"][:, None].bfloat16()} for row in made] if kind == "rewritten" else made
 
 
 def fill(buffer: ReplayBuffer, kind: str, first: int, end: int) -> None:
     for row in rows(kind, end)[first:]:
         buffer.add(row)
+
+
+def learn(buffer: ReplayBuffer, kind: str, seed: int) -> None:
+    batch = buffer.sample(8, Generator().manual_seed(seed)) if kind in ("prioritized", "rewritten", "online") else {}
+    if kind == "prioritized":
+        buffer.learned(batch["index"], batch["generation"], priority=batch["reward"][:, 0])
+    elif kind == "rewritten":
+        buffer.learned(batch["index"], batch["generation"], latent=batch["latent"] + seed)
 
 
 def assert_same_batches(one: ReplayBuffer, other: ReplayBuffer, seed: int = 0) -> None:
@@ -84,10 +94,8 @@ def test_batches_are_those_of_a_replay_in_memory(kind: str, tmp_path: Path) -> N
             buffer.add(row)
         if in_memory.bounds.count and t % 3 == 0:
             assert_same_batches(on_disk, in_memory, t)
-            if kind == "prioritized":
-                for buffer in (on_disk, in_memory):
-                    batch = buffer.sample(8, Generator().manual_seed(t))
-                    buffer.learned(batch["index"], batch["generation"], priority=batch["reward"][:, 0])
+            for buffer in (on_disk, in_memory):
+                learn(buffer, kind, t)
     assert files(on_disk)
     assert not on_disk.is_tensor_function, "reading a file is nothing to compile or capture"
 
@@ -161,8 +169,7 @@ def test_the_next_batch_after_loading_is_the_same(kind: str, before: Any, after:
         for each in (buffer, loaded):
             each.begin(rows(kind, 1)[0]["observation"])
     fill(buffer, kind, 0, 47)
-    if kind == "online":
-        buffer.sample(5, Generator().manual_seed(0))
+    learn(buffer, kind, 1)
     loaded.load_state_dict(save(tmp_path / "checkpoints", buffer).load()["rank/0"])
     assert_same_batches(buffer, loaded)
     for each in (buffer, loaded):
@@ -193,9 +200,9 @@ def test_going_back_to_a_save_forgets_what_was_written_since(tmp_path: Path) -> 
 
 
 def test_a_run_that_was_stopped_is_the_run_that_was_not(tmp_path: Path) -> None:
-    words = ("environment.num_envs=3", "training.total_steps=900", "checkpoint.every_steps=400", "evaluation.every_steps=0")
+    words = ("environment.num_envs=3", "training.total_steps=450", "checkpoint.every_steps=200", "evaluation.every_steps=0")
     spec = "CartPole-v1:tests.buffers.off_policy_double.LinearQ"
-    run = assert_resumes_again_and_again(spec, tmp_path, *words, "buffers.memory.storage=disk", most=60)
+    run = assert_resumes_again_and_again(spec, tmp_path, *words, "buffers.memory.storage=disk", most=30)
     assert [path.name for path in run.path.parent.iterdir() if "tmp" in path.name] == [], "the file of frames left nothing"
 
 

@@ -165,7 +165,7 @@ def test_frames_on_disk_are_counted_apart(camera: Any, tmp_path: Path) -> None:
     assert "about" in memory
     assert "MiB on cpu" in memory
     assert disk.startswith("1.4 GiB of frames on the disk of "), "100,000 frames of 12,288 bytes, and room for ends"
-    assert str(tmp_path) in disk
+    assert f"{tmp_path} (as much again in checkpoints); learning starts at" in disk
     orchestrator.close()
 
 
@@ -183,7 +183,11 @@ def test_a_disk_that_is_too_small_is_told_before_the_run_begins(
     reduced, said = orchestrator.buffers["rollout"].notes()
     assert f"do not fit into the 953.7 MiB free on the disk of {tmp_path}; it holds" in reduced
     assert "762.9 MiB of frames on the disk" in said, "four fifths"
-    assert orchestrator.buffers["rollout"].reduced_to == orchestrator.buffers["rollout"].capacity
+    buffer = orchestrator.buffers["rollout"]
+    for _ in range(2):
+        assert buffer.reduced_to == buffer.capacity < 100_000
+        orchestrator.begin()
+        orchestrator._run_cycle()
     orchestrator.close()
     with pytest.raises(UserError, match="on_low_memory=shrink"):
         build("Camera-v0:random", *WORDS, "buffers.rollout.capacity=1000000", "buffers.rollout.on_low_memory=strict",

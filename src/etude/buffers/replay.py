@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -12,8 +11,8 @@ from typing import Any, Literal, Self
 import torch
 from torch import Generator, Tensor
 
-from etude.buffers.base import Batch, Buffer, ColumnSpecs, bytes_of_parts, bytes_of_space, bytes_per_transition, say
-from etude.buffers.columns import leaves, map_columns, sent, todays_name, todays_names
+from etude.buffers.base import Batch, Buffer, ColumnSpecs, bytes_per_transition, say
+from etude.buffers.columns import map_columns, sent, todays_name, todays_names
 from etude.buffers.episodes import STEP
 from etude.buffers.frame_stacks import FrameStacks
 from etude.buffers.given_to_store import given_to_store
@@ -21,7 +20,7 @@ from etude.buffers.hindsight import Hindsight, OtherGoals
 from etude.buffers.new_first import NewFirst
 from etude.buffers.places import Bounds, Places, Prioritized, Priority, Uniform
 from etude.buffers.replay_config import HindsightConfig, PrioritizedConfig, ReplayConfig, device_of, own_view, settings_of
-from etude.buffers.room import PLACES, Room, Sizes
+from etude.buffers.room import Room, Sizes
 from etude.buffers.store import AT, LEADS_TO, OBSERVATIONS, Store
 from etude.buffers.store_state import StoreState
 from etude.buffers.views import Held, Steps, View
@@ -198,7 +197,8 @@ class ReplayBuffer(Buffer):
         if self.goals is not None:
             row = self.goals.with_step(row)
         if not self.store.columns:
-            self._allocate(self._kept(row))
+            # What bytes decided is decided anew, now that all columns are known; what memory decided stays.
+            self._allocate(self._kept(row), self._asked_rows if self.reduced_to is None else self.store.rows)
         if self.goals is not None:
             self.goals.episodes.add(row, row[STEP])
         self.store.add(row)
@@ -222,14 +222,16 @@ class ReplayBuffer(Buffer):
             self.stacks.check(observation)
         for view in self.views:
             view.bind(environment)
-        stacked = 1 if self.stacks is None else self.stacks.count
-        added = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in self._added.items()}
-        # The action, the reward, three flags and two places; what an algorithm adds and does not declare is small.
-        each = bytes_of_space(action) + 4 + 3 + PLACES + sum(view.bytes_each for view in self.views)
-        each += sum(size for name, size in added.items() if name not in self.rewritten)
-        again = sum(size for name, size in added.items() if name in self.rewritten)
-        parts = [size // stacked for size in bytes_of_parts(observation)]
-        note = self._fit(Sizes.of(parts, each, again, on_disk=self.store.folder is not None), environment.num_envs)
+        sizes = Sizes.of_spaces(
+            observation,
+            action,
+            self._added,
+            self.rewritten,
+            stacked=1 if self.stacks is None else self.stacks.count,
+            more=sum(view.bytes_each for view in self.views),
+            on_disk=self.store.folder is not None,
+        )
+        note = self._fit(self._asked_rows, sizes, environment.num_envs)
         self._notes = [note] if note else []
 
     def keep_files_in(self, folder: Path) -> None:
@@ -254,21 +256,18 @@ class ReplayBuffer(Buffer):
             expected += f"; {', '.join(unknown)} come with the first step and are not counted"
         return [*self._notes, f"{expected}; learning starts at {self.min_size:,}"]
 
-    def _fit(self, sizes: Sizes, num_envs: int) -> str | None:
-        """Give the store as many rows as there is room for; returns what to tell the user about it."""
-        self.store.rows, self._wanted_rows, note = self.room_for.fit(self.store.rows, num_envs, sizes, self.store.folder)
+    def _fit(self, rows: int, sizes: Sizes, num_envs: int) -> str | None:
+        """Give the store as many of `rows` as there is room for; returns what to tell the user about it."""
+        self.store.rows, note = self.room_for.fit(rows, num_envs, sizes, self.store.folder)
+        self._wanted_rows = self.room_for.allowed(self._asked_rows, num_envs, sizes)
         if note and self.store.rows * num_envs < self.min_size:
             starts = f"(buffers.{self.name}.min_size, or the algorithm's learning_starts)"
             raise UserError(f"{note}, and learning starts at {self.min_size:,} {starts}")
         return note
 
-    def _allocate(self, row: Mapping[str, Any]) -> None:
-        observation = leaves({name: value for name, value in row.items() if name == "observation"})
-        fresh = {name: value for name, value in row.items() if name not in (*OBSERVATIONS, *self.rewritten)}
-        again = {name: value for name, value in row.items() if name in self.rewritten}
-        parts = [part[0].nbytes for part in observation]
-        columns, rewritten = bytes_per_transition(fresh) + PLACES, bytes_per_transition(again)
-        note = self._fit(Sizes.of(parts, columns, rewritten, on_disk=self.store.folder is not None), len(row["reward"]))
+    def _allocate(self, row: Mapping[str, Any], rows: int) -> None:
+        sizes = Sizes.of_row(row, self.rewritten, on_disk=self.store.folder is not None)
+        note = self._fit(rows, sizes, len(row["reward"]))
         if note and note not in self._notes:
             say(note)
         self.store.allocate(row)
@@ -475,10 +474,10 @@ class ReplayBuffer(Buffer):
         if state["tail"] and not store.columns:
             # What memory decided when the run began holds for the whole run; what the user changes now does not.
             is_as_asked = (state["asked"], state.get("max_bytes")) == (self._asked_rows, self.room_for.max_bytes)
-            store.rows = state["rows"] if is_as_asked else self._asked_rows
+            rows = state["rows"] if is_as_asked else self._asked_rows
             saved = {**todays_names(state["tail"]), **state.get("rewritten", {}).get("tail", {})}
             example = {name: value for name, value in saved.items() if name not in ("ends", "frame_age")}
-            self._allocate(self._kept(map_columns(example, lambda column: column.new_empty(column.shape[1:]))))
+            self._allocate(self._kept(map_columns(example, lambda column: column.new_empty(column.shape[1:]))), rows)
         self._saver.load_state_dict(state)
         if store.columns:
             self.places.load_state_dict(state)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import torch
 
-from etude.buffers.base import in_bytes
+from etude.buffers.base import ColumnSpecs, bytes_of_parts, bytes_of_space, bytes_per_transition, in_bytes
+from etude.buffers.columns import leaves
 from etude.buffers.frame_file import is_frame
 from etude.buffers.free_memory import free_memory
-from etude.buffers.store import room_for_ends
+from etude.buffers.store import OBSERVATIONS, room_for_ends
 from etude.errors import UserError
 
 SHARE_OF_WHAT_IS_FREE = 0.8
@@ -35,9 +39,34 @@ class Sizes:
     """Of what learning rewrites."""
 
     @classmethod
-    def of(cls, parts: Iterable[int], columns: int, rewritten: int = 0, *, on_disk: bool) -> Sizes:
-        """Return those of an observation whose parts take so many bytes, large ones in a file where `on_disk`."""
-        parts = list(parts)
+    def of_row(cls, row: Mapping[str, Any], rewritten: Collection[str], *, on_disk: bool) -> Sizes:
+        """Return those of a first step (N, ...)."""
+        fresh = {name: value for name, value in row.items() if name not in (*OBSERVATIONS, *rewritten)}
+        again = {name: value for name, value in row.items() if name in rewritten}
+        parts = [part[0].nbytes for part in leaves({name: row[name] for name in row if name == "observation"})]
+        return cls._of(parts, bytes_per_transition(fresh) + PLACES, bytes_per_transition(again), on_disk)
+
+    @classmethod
+    def of_spaces(
+        cls,
+        observation: gymnasium.Space[Any],
+        action: gymnasium.Space[Any],
+        added: ColumnSpecs,
+        rewritten: Collection[str],
+        *,
+        stacked: int,
+        more: int,
+        on_disk: bool,
+    ) -> Sizes:
+        """Return those to be expected of a task, of whose stacks one frame is kept, with `more` bytes that views keep."""
+        extra = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in added.items()}
+        again = sum(size for name, size in extra.items() if name in rewritten)
+        # The action, the reward, three flags and two places; what an algorithm adds and does not declare is small.
+        columns = bytes_of_space(action) + 4 + 3 + PLACES + more + sum(extra.values()) - again
+        return cls._of([size // stacked for size in bytes_of_parts(observation)], columns, again, on_disk)
+
+    @classmethod
+    def _of(cls, parts: Sequence[int], columns: int, rewritten: int, on_disk: bool) -> Sizes:
         disk = sum(size for size in parts if on_disk and is_frame(size))
         return cls(sum(parts) - disk, disk, columns, rewritten)
 
@@ -75,17 +104,22 @@ class Room:
         }
         return memory, (count + num_envs + ends) * sizes.disk
 
-    def fit(self, rows: int, num_envs: int, sizes: Sizes, folder: Path | None) -> tuple[int, int, str | None]:
+    def allowed(self, rows: int, num_envs: int, sizes: Sizes) -> int:
+        """Return how many of `rows` take no more than `max_bytes`."""
+        most = self.max_bytes
+        if most is None or self._bytes(rows, num_envs, sizes) <= most:
+            return rows
+        return self._most(rows, lambda some: self._bytes(some, num_envs, sizes) <= most)
+
+    def fit(self, rows: int, num_envs: int, sizes: Sizes, folder: Path | None) -> tuple[int, str | None]:
         """Return how many of `rows` there is room for: as `max_bytes` says, and as memory and disk allow; and what to say."""
-        asked, most, note = rows * num_envs, self.max_bytes, None
-        taken = self._bytes(rows, num_envs, sizes)
-        if most is not None and taken > most:
-            rows = self._most(rows, lambda some: self._bytes(some, num_envs, sizes) <= most)
+        asked, taken, note = rows * num_envs, self._bytes(rows, num_envs, sizes), None
+        rows = self.allowed(rows, num_envs, sizes)
+        if rows * num_envs < asked:
             note = (
-                f"buffer '{self.name}': {asked:,} transitions take {in_bytes(taken)}, more than max_bytes={in_bytes(most)}; it "
-                f"holds {rows * num_envs:,}"
+                f"buffer '{self.name}': {asked:,} transitions take {in_bytes(taken)}, more than "
+                f"max_bytes={in_bytes(self.max_bytes or 0)}; it holds {rows * num_envs:,}"
             )
-        wanted = rows
         for free, place, part in self._free(folder, sizes):
             needed = part(*self.needed(rows, num_envs, sizes))
             if needed <= free:
@@ -100,7 +134,7 @@ class Room:
             rows = self._most(rows, lambda some, share=share, part=part: part(*self.needed(some, num_envs, sizes)) <= share)
             note = f"buffer '{self.name}': {told}; it holds {rows * num_envs:,}"
         self.expected, self.on_disk = self.needed(rows, num_envs, sizes)
-        return rows, wanted, note
+        return rows, note
 
     def _bytes(self, rows: int, num_envs: int, sizes: Sizes) -> int:
         memory, disk = self.needed(rows, num_envs, sizes)
@@ -133,7 +167,7 @@ class Room:
             return said
         if not self.on_disk:
             return f"{said}; observations are too small for a file and stay in memory"
-        return f"{said}, and {in_bytes(self.on_disk)} of frames on the disk of {folder}"
+        return f"{said}, and {in_bytes(self.on_disk)} of frames on the disk of {folder} (as much again in checkpoints)"
 
 
 def free_disk(folder: Path) -> int | None:

@@ -6,10 +6,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from etude.telemetry.media import Media
 from etude.telemetry.names import Row
 from etude.telemetry.sinks import MediaSink, Sink
+
+if TYPE_CHECKING:
+    from etude.telemetry.media import Media
 
 PATIENCE_S = 60.0
 """How long one call of the sink may take before it counts as dead. Uploads that are only slow take seconds."""

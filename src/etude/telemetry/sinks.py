@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from etude.telemetry.media import Media
 from etude.telemetry.names import Row
+
+if TYPE_CHECKING:
+    from etude.telemetry.media import Media
 
 
 class Sink(Protocol):

@@ -8,12 +8,14 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etude.errors import UserError
 from etude.files.regular import own_folder
-from etude.telemetry.media import Media
 from etude.telemetry.names import COUNTERS, Row
+
+if TYPE_CHECKING:
+    from etude.telemetry.media import Media
 
 _FORMAT = "brain.Event:2"
 _PREFIX = "events.out.tfevents."

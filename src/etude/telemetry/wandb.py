@@ -6,11 +6,13 @@ import importlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from etude.errors import UserError
-from etude.telemetry.media import Media
 from etude.telemetry.names import Row
+
+if TYPE_CHECKING:
+    from etude.telemetry.media import Media
 
 
 class WandbSink:

@@ -71,7 +71,8 @@ class WorldModel:
 
     def ahead(self, latent: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """(B, D), (B, H, A) → latents with actions (B, H, D + A), and where each leads (B, H, D)."""
-        pairs, led_to = list[Tensor](), list[Tensor]()
+        pairs: list[Tensor] = []
+        led_to: list[Tensor] = []
         for action in actions.unbind(1):
             pairs.append(torch.cat([latent, action], -1))
             latent = self.dynamics(pairs[-1])
@@ -110,7 +111,8 @@ class WorldModel:
 
     def proposed(self, latent: Tensor, noise: Tensor) -> Tensor:
         """Return what the policy network would do: (N, D), (H, N, P, A) → (N, P, H, A)."""
-        latent, actions = latent.unsqueeze(1).expand(-1, noise.shape[2], -1), list[Tensor]()
+        latent = latent.unsqueeze(1).expand(-1, noise.shape[2], -1)
+        actions: list[Tensor] = []
         for each in noise:
             if actions:
                 latent = self.dynamics(torch.cat([latent, actions[-1]], -1))

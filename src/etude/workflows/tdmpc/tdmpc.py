@@ -97,9 +97,8 @@ class TDMPC(PolicyWorkflow, OffPolicy):
 
     @classmethod
     def gradient_steps(cls, config: Config) -> int:
-        """Return how many gradient steps the whole run takes."""
-        decisions = max(0, config.training.total_steps - _seed_steps(config)) // steps_per_decision(config.environment)
-        return int(decisions * config.algorithm.updates_per_decision)
+        """None that are compiled."""
+        return 0
 
     @classmethod
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
@@ -167,6 +166,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
                 Stage("policy", self.policy_loss, self.policy_optimizer, clip, state=own),
             ],
             after=Follow([self.critic], [self.target_critic], self.settings.tau),
+            is_compilable=False,  # a model that is unrolled, forth and back, takes minutes; it is still captured
         )
 
     # ---- losses -----------------------------------------------------------------------------------------------------------

@@ -116,8 +116,7 @@ class WorldModel:
         for each in noise:
             if actions:
                 latent = self.dynamics(torch.cat([latent, actions[-1]], -1))
-            policy = self.policy(latent)
-            actions.append((policy.mean + policy.log_std.exp() * each).tanh())
+            actions.append(self.policy(latent).at(each))
         return torch.stack(actions, 2)
 
 

@@ -16,6 +16,7 @@ from etude.config.compose import compose
 from etude.deploy.graph import graph_of
 from etude.errors import ConfigError, UserError
 from etude.learning.noise import Noise
+from etude.orchestration.inspection import bottleneck
 from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
 from etude.workflows.tdmpc.config import SIZES
@@ -23,7 +24,7 @@ from etude.workflows.tdmpc.policy import BINS
 from etude.workflows.tdmpc.tdmpc import TDMPC
 from tests.capture_double import no_host_reads, pretend_capture
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
-from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, start
+from tests.workflows.tiny_replay_runs import start
 
 TINY = (
     *(f"network.{role}.hidden_dims=[16]" for role in ("encoder", "dynamics", "reward", "critic", "actor")),
@@ -394,11 +395,11 @@ def test_a_captured_run_is_the_eager_run(monkeypatch: pytest.MonkeyPatch) -> Non
     assert torch.equal(eager["return_high"], captured["return_high"])
 
 
-@pytest.mark.slow  # it compiles
-def test_a_compiled_update_equals_an_eager_one() -> None:
-    roles = ("encoder", "dynamics", "reward", "critic", "actor", "target_critic")
-    words = (*TINY, "network.critic.dropout=0", "algorithm.critics=3", "algorithm.learning_starts=0")
-    assert_compiled_equals_eager("Pendulum-v1:tdmpc", words, roles)
+def test_updates_are_never_compiled_nor_is_it_advised() -> None:
+    orchestrator = build("Pendulum-v1:tdmpc", "experiment.compile=on")
+    assert orchestrator.workflow._executor.mode == "eager"
+    orchestrator.stopwatch.spent.update(update=60.0, collect=20.0)
+    assert bottleneck(orchestrator, "eager") == "update took 75% of the time"
 
 
 # ---- what it can't do -------------------------------------------------------------------------------------------------------

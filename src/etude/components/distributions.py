@@ -146,7 +146,10 @@ class SquashedGaussian:
 
     def sample(self, generator: Generator) -> Tensor:
         """Draw (N, D)."""
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self.at(torch.empty_like(self.mean).normal_(generator=generator))
+
+    def at(self, noise: Tensor) -> Tensor:
+        """Return actions (N, D) for standard normal noise, differentiable."""
         return (self.mean + self.log_std.exp() * noise).tanh()
 
     def mode(self) -> Tensor:

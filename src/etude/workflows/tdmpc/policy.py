@@ -111,13 +111,12 @@ class WorldModel:
 
     def proposed(self, latent: Tensor, noise: Tensor) -> Tensor:
         """Return what the policy network would do: (N, D), (H, N, P, A) → (N, P, H, A)."""
-        actions: list[Tensor] = []
         latent = latent.unsqueeze(1).expand(-1, noise.shape[2], -1)
+        actions: list[Tensor] = []
         for each in noise:
             if actions:
                 latent = self.dynamics(torch.cat([latent, actions[-1]], -1))
-            policy = self.policy(latent)
-            actions.append((policy.mean + policy.log_std.exp() * each).tanh())
+            actions.append(self.policy(latent).at(each))
         return torch.stack(actions, 2)
 
 

@@ -97,9 +97,8 @@ class TDMPC(PolicyWorkflow, OffPolicy):
 
     @classmethod
     def gradient_steps(cls, config: Config) -> int:
-        """Return how many gradient steps the whole run takes."""
-        decisions = max(0, config.training.total_steps - _seed_steps(config)) // steps_per_decision(config.environment)
-        return int(decisions * config.algorithm.updates_per_decision)
+        """None that are compiled."""
+        return 0
 
     @classmethod
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
@@ -167,6 +166,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
                 Stage("policy", self.policy_loss, self.policy_optimizer, clip, state=own),
             ],
             after=Follow([self.critic], [self.target_critic], self.settings.tau),
+            is_compilable=False,  # a model that is unrolled, forth and back, takes minutes; it is still captured
         )
 
     # ---- losses -----------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
     def targets(self, batch: Batch, led_to: Tensor, noise: Noise) -> Tensor:
         """Return what the critics are to say: (B, H), from latents of where each step led (B, H, D)."""
         policy, model = self.model.policy(led_to), self.model
-        action = (policy.mean + policy.log_std.exp() * noise.normal("next_action", policy.mean.shape)).tanh()
+        action = policy.at(noise.normal("next_action", policy.mean.shape))
         outputs = self.target_critic(torch.cat([led_to, action], -1))
         value = model.believed(outputs, self.chosen("target_critics", noise)).amin(0)
         return batch["reward"] + model.gamma * batch["terminated"].logical_not() * value
@@ -218,7 +218,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         """Climb the critics on latents (B, H + 1), keep some entropy."""
         latents, weight, model = carry["latents"], carry["weight"], self.model
         policy = model.policy(latents)
-        action = (policy.mean + policy.log_std.exp() * noise.normal("action", policy.mean.shape)).tanh()
+        action = policy.at(noise.normal("action", policy.mean.shape))
         outputs = self.critic(torch.cat([latents, action], -1))
         value = model.believed(outputs, self.chosen("critics", noise)).mean(0)  # (B, H + 1)
         scale = self.scale.updated(state, value[:, 0])

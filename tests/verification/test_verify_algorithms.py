@@ -37,6 +37,10 @@ CASES = {
     "td3": ("Pendulum-v1:td3", *REPLAY, *ACTOR_CRITIC),
     "tqc": ("Pendulum-v1:tqc", *REPLAY, *ACTOR_CRITIC),
     "sql": ("MultiGoal-v0:sql", *REPLAY, f"network.critic={TINY}"),
+    "dreamer": (
+        *("CartPole-v1:dreamer", "environment.num_envs=1", "algorithm.learning_starts=64", "algorithm.batch_size=4"),
+        *("buffers.replay.sequence=8", "algorithm.train_ratio=4", "algorithm.horizon=3", "algorithm.imagination_starts=8"),
+    ),
     "random": ("CartPole-v1:random", "environment.num_envs=4"),
 }
 

@@ -41,6 +41,10 @@ CASES = {
         *("Pendulum-v1:tdmpc", "environment.num_envs=1", "algorithm.learning_starts=64", "algorithm.batch_size=16"),
         *("algorithm.samples=16", "algorithm.policy_samples=4", "algorithm.elites=4", "algorithm.updates_per_decision=0.25"),
     ),
+    "dreamer": (
+        *("CartPole-v1:dreamer", "environment.num_envs=1", "algorithm.learning_starts=64", "algorithm.batch_size=4"),
+        *("buffers.replay.sequence=8", "algorithm.train_ratio=4", "algorithm.horizon=3", "algorithm.imagination_starts=8"),
+    ),
     "random": ("CartPole-v1:random", "environment.num_envs=4"),
 }
 

@@ -58,11 +58,21 @@ def compile_apart(function: Any, device: torch.device, *fixed: Any) -> Callable[
 
     `fixed` are arguments that come after the tensors and are always the same.
     """
-    if device.type == "cuda":  # experiment.tf32 is the user's choice, and off for a reason: torch need not advise it
-        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)
-        # Nor of a softmax over few actions: said by torch 2.11's compiler of CartPole's two.
-        warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled", category=UserWarning)
+    heed_no_advice(device)
     return _Apart(function, fixed, _ON_CPU if device.type == "cpu" else _ON_GPU)
+
+
+def heed_no_advice(device: torch.device) -> None:
+    """Keep to ourselves what the compiler says of choices that are the user's, or that it makes itself."""
+    if device.type != "cuda":
+        return
+    advice = (
+        "TensorFloat32 tensor cores",  # experiment.tf32 is off for a reason
+        r"\s*Online softmax is disabled",  # over few actions: said by torch 2.11's compiler of CartPole's two
+        "The .grad attribute of a Tensor that is not a leaf",  # it looks at the gradients of what it is shown
+    )
+    for message in advice:
+        warnings.filterwarnings("ignore", message=message, category=UserWarning)
 
 
 class _Apart:

@@ -12,7 +12,6 @@ asked to compile its regions:
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp
 
-from etude.compute.accelerate import compile_apart
+from etude.compute.accelerate import compile_apart, heed_no_advice
 
 Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
@@ -89,9 +88,8 @@ class _Compiled:
     def __call__(self, *inputs: Tensor) -> Any:
         """Return what the method returns."""
         if inputs[0].device.type != "cpu":
-            with warnings.catch_warnings():  # some versions look at the gradients of what they are shown, and warn of it
-                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
-                return self._by_front_end(self._owner, *inputs)
+            heed_no_advice(inputs[0].device)
+            return self._by_front_end(self._owner, *inputs)
         inputs = tuple([tensor.contiguous() for tensor in inputs])
         if not torch.is_grad_enabled():
             return self.forward(inputs)

@@ -77,8 +77,8 @@ class NormedGroups(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """(..., groups · size) → (..., groups · size)"""
-        apart = values.unflatten(-1, self.scale.shape)
-        return functional.silu(functional.rms_norm(apart, self.scale.shape[-1:], None, EPS) * self.scale).flatten(-2)
+        normed = functional.rms_norm(values.unflatten(-1, self.scale.shape), self.scale.shape[-1:], None, EPS)
+        return functional.silu(normed * self.scale.to(values.dtype)).flatten(-2)
 
 
 class NormedLinear(nn.Module):
@@ -103,7 +103,7 @@ class NormedChannels(nn.Module):
     def forward(self, pictures: Tensor) -> Tensor:
         """(B, channels, height, width) → the same"""
         size = torch.rsqrt(pictures.float().square().mean(1, keepdim=True) + EPS).to(pictures.dtype)
-        return functional.silu(pictures * size * self.scale[:, None, None])
+        return functional.silu(pictures * size * self.scale.to(pictures.dtype)[:, None, None])
 
 
 def normed_layers(inputs: int, units: int, layers: int, generator: Generator) -> nn.Sequential:

@@ -320,19 +320,19 @@ class Dreamer(PolicyWorkflow):
 
     def loss(self, batch: Batch, state: Mapping[str, Tensor], noise: Noise) -> Out:
         """The sum of all losses, on windows (B, L, ...)."""
+        steps = self._time_major(batch)
         with self._precision():
-            steps = self._time_major(batch)
             seen = self._world.observe(steps, noise)
             of_model, metrics = self._model_losses(seen, steps)
-            of_controller, more, scale = self._controller_losses(seen, steps, state, noise)
+        of_controller, more, scale = self._controller_losses(seen, steps, state, noise)
         metrics = {**metrics, **more, **_named({**of_model, **of_controller})}
         loss = torch.stack([*of_model.values(), *of_controller.values()]).sum()
         return Out(loss, metrics, state=scale, per_row=self._world.entering(steps, seen.states))
 
     def model_loss(self, batch: Batch, noise: Noise) -> Out:
         """The losses of the world model alone."""
+        steps = self._time_major(batch)
         with self._precision():
-            steps = self._time_major(batch)
             seen = self._world.observe(steps, noise)
             losses, metrics = self._model_losses(seen, steps)
         entering = self._world.entering(steps, seen.states)
@@ -340,11 +340,10 @@ class Dreamer(PolicyWorkflow):
 
     def controller_loss(self, batch: Batch, state: Mapping[str, Tensor], noise: Noise) -> Out:
         """The losses of actor and critic alone."""
-        with self._precision():
-            steps = self._time_major(batch)
-            with torch.no_grad():
-                seen = self._world.observe(steps, noise)
-            losses, metrics, scale = self._controller_losses(seen, steps, state, noise)
+        steps = self._time_major(batch)
+        with self._precision(), torch.no_grad():
+            seen = self._world.observe(steps, noise)
+        losses, metrics, scale = self._controller_losses(seen, steps, state, noise)
         entering = self._world.entering(steps, seen.states)
         return Out(torch.stack([*losses.values()]).sum(), {**metrics, **_named(losses)}, state=scale, per_row=entering)
 
@@ -357,9 +356,12 @@ class Dreamer(PolicyWorkflow):
         self, seen: Seen, steps: Mapping[str, Any], state: Mapping[str, Tensor], noise: Noise
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
         places = self._starts(seen.breaks.numel(), noise, seen.breaks.device)
-        dream = self._behaviour.imagine(seen.states.flat().at(places), noise)
-        losses, metrics, scale, imagined = self._behaviour.losses(dream, state)
-        value = self._behaviour.replay_value_loss(seen, steps, places, imagined)
+        # Apart: weights that torch has rounded without gradients are not rounded again while the same context lasts.
+        with self._precision():
+            dream = self._behaviour.imagine(seen.states.flat().at(places), noise)
+        with self._precision():
+            losses, metrics, scale, imagined = self._behaviour.losses(dream, state)
+            value = self._behaviour.replay_value_loss(seen, steps, places, imagined)
         return {**losses, "replay_value": self.settings.replay_value_weight * value}, metrics, scale
 
     def _starts(self, rows: int, noise: Noise, device: torch.device) -> Tensor:

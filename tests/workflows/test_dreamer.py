@@ -367,7 +367,7 @@ def test_captured_it_acts_and_learns_as_it_does_eager(monkeypatch: pytest.Monkey
 
 
 def test_in_bfloat16_every_part_learns_about_what_it_learns_in_full_precision() -> None:
-    # Torch keeps weights that it rounded for imagination, where there are no gradients, and the actor then learnt nothing.
+    # The actor is first used in imagination, without gradients: weights rounded there must not be taken for its own later.
     w, batch = filled()
     state, found = {"return_low": w.return_low, "return_high": w.return_high}, {}
     for precision in (torch.float32, torch.bfloat16):
@@ -386,6 +386,30 @@ def test_in_bfloat16_every_part_learns_about_what_it_learns_in_full_precision() 
             assert rounded.norm() > 0
         else:
             assert torch.nn.functional.cosine_similarity(exact, rounded, 0) > 0.9, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("probe", "worth"),
+    [
+        ("TimeLimit", {0: 10.0}),
+        ("Termination", {state: (1 - 0.9**left) / 0.1 for state, left in enumerate((5, 4, 3, 2, 1))}),
+    ],
+)
+def test_states_are_worth_what_follows_them(probe: str, worth: dict[int, float]) -> None:
+    """A time limit takes nothing from what a state is worth, and an end takes all that would have followed."""
+    words = (
+        *("algorithm.gamma=0.9", "algorithm.learning_rate=1e-3", "algorithm.train_ratio=16", "training.total_steps=4000"),
+        *("environment.num_envs=4", "algorithm.imagination_starts=16", "algorithm.horizon=5", "buffers.replay.capacity=10000"),
+    )
+    orchestrator = build(f"etude.testing.probes:probe/{probe}-v0:dreamer", *words)
+    orchestrator.run()
+    w: Any = orchestrator.workflow
+    batch = orchestrator.buffers["replay"].sample(64, orchestrator.streams["buffer"])
+    _, values = w.followed({name: batch[name] for name in w.columns}, generator=torch.Generator().manual_seed(1))
+    seen = batch["observation"].argmax(-1).transpose(0, 1)
+    for state, expected in worth.items():
+        assert values[seen == state].mean().item() == pytest.approx(expected, rel=0.1), state
 
 
 # ---- looking into it --------------------------------------------------------------------------------------------------

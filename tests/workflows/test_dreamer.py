@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from etude.components.rssm import ModelState
 from etude.config.compose import compose
+from etude.config.phases import default_hooks
 from etude.errors import ConfigError, UserError
 from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
@@ -296,6 +297,8 @@ def test_default_phases_collect_pretrain_and_train() -> None:
     phases = assembly._workflow_class(config).default_phases(config)
     assert [phase["name"] for phase in phases] == ["seed", "pretrain", "train"]
     assert phases[-1]["hooks"][1] == {"update": {"ratio": "1/8"}}
+    workflow = assembly._workflow_class(config)
+    assert default_hooks(workflow, config) == phases[-1]["hooks"], "a user's phase without hooks trains"
 
 
 def test_halves_of_an_update_change_their_own_networks_alone() -> None:
@@ -330,7 +333,14 @@ def test_a_stopped_run_is_the_run_that_was_not(spec: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "words", [("algorithm.stochastic=gaussian",), ("algorithm.latents=off", "buffers.replay.rewritten=[]")]
+    "words",
+    [
+        ("algorithm.stochastic=gaussian",),
+        ("algorithm.latents=off", "buffers.replay.rewritten=[]"),
+        ("algorithm.precision=bfloat16",),
+        ("algorithm.optimizer=adam",),
+    ],
+    ids=["gaussian", "without latents", "bfloat16", "adam"],
 )
 def test_other_states_train_too(words: tuple[str, ...]) -> None:
     orchestrator = build("Pendulum-v1:dreamer", *words, "training.total_steps=80")

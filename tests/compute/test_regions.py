@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 from etude.components.latents import Categorical
 from etude.components.rssm import RSSM, ModelState
-from etude.compute.accelerate import has_compiler
-from etude.compute.regions import compiled_regions, region
+from etude.compute.accelerate import Mode, has_compiler
+from etude.compute.regions import are_compiled, compiled_regions, region
+from etude.learning.execute import make_executor
+from etude.learning.update import Batch, Metrics, Stage, Update
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="compiling for the CPU needs a C++ compiler")
 
@@ -43,6 +45,21 @@ def test_elsewhere_a_region_is_the_plain_method() -> None:
     cell.unroll(torch.zeros(2, 3), torch.ones(4, 2, 3))
     assert [name for name in vars(cell) if name.endswith("_compiled")] == []
     assert Cell.step.__doc__ == "Take one step."
+
+
+def test_updates_that_are_not_compiled_whole_have_their_regions_compiled() -> None:
+    weight, seen = nn.Parameter(torch.ones(2)), list[bool]()
+
+    def loss(batch: Batch) -> tuple[Tensor, Metrics]:
+        seen.append(are_compiled())
+        return (weight * batch["x"]).sum(), {}
+
+    update = Update([Stage("", loss, torch.optim.Adam([weight]))], is_compilable=False)
+    modes: list[Mode] = ["eager", "compiled"]
+    for mode in modes:
+        make_executor(update, {}, mode=mode).learn({"x": torch.ones(2)})
+    assert seen == [False, True]
+    assert not are_compiled()
 
 
 @needs_compiler

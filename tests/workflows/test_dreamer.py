@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from etude.components.rssm import ModelState
 from etude.config.compose import compose
+from etude.config.phases import default_hooks
 from etude.errors import ConfigError, UserError
 from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
@@ -296,6 +297,8 @@ def test_default_phases_collect_pretrain_and_train() -> None:
     phases = assembly._workflow_class(config).default_phases(config)
     assert [phase["name"] for phase in phases] == ["seed", "pretrain", "train"]
     assert phases[-1]["hooks"][1] == {"update": {"ratio": "1/8"}}
+    workflow = assembly._workflow_class(config)
+    assert default_hooks(workflow, config) == phases[-1]["hooks"], "a user's phase without hooks trains"
 
 
 def test_halves_of_an_update_change_their_own_networks_alone() -> None:
@@ -330,7 +333,14 @@ def test_a_stopped_run_is_the_run_that_was_not(spec: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "words", [("algorithm.stochastic=gaussian",), ("algorithm.latents=off", "buffers.replay.rewritten=[]")]
+    "words",
+    [
+        ("algorithm.stochastic=gaussian",),
+        ("algorithm.latents=off", "buffers.replay.rewritten=[]"),
+        ("algorithm.precision=bfloat16",),
+        ("algorithm.optimizer=adam",),
+    ],
+    ids=["gaussian", "without latents", "bfloat16", "adam"],
 )
 def test_other_states_train_too(words: tuple[str, ...]) -> None:
     orchestrator = build("Pendulum-v1:dreamer", *words, "training.total_steps=80")
@@ -367,7 +377,7 @@ def test_captured_it_acts_and_learns_as_it_does_eager(monkeypatch: pytest.Monkey
 
 
 def test_in_bfloat16_every_part_learns_about_what_it_learns_in_full_precision() -> None:
-    # Torch keeps weights that it rounded for imagination, where there are no gradients, and the actor then learnt nothing.
+    # The actor is first used in imagination, without gradients: weights rounded there must not be taken for its own later.
     w, batch = filled()
     state, found = {"return_low": w.return_low, "return_high": w.return_high}, {}
     for precision in (torch.float32, torch.bfloat16):
@@ -386,6 +396,30 @@ def test_in_bfloat16_every_part_learns_about_what_it_learns_in_full_precision() 
             assert rounded.norm() > 0
         else:
             assert torch.nn.functional.cosine_similarity(exact, rounded, 0) > 0.9, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("probe", "worth"),
+    [
+        ("TimeLimit", {0: 10.0}),
+        ("Termination", {state: (1 - 0.9**left) / 0.1 for state, left in enumerate((5, 4, 3, 2, 1))}),
+    ],
+)
+def test_states_are_worth_what_follows_them(probe: str, worth: dict[int, float]) -> None:
+    """A time limit takes nothing from what a state is worth, and an end takes all that would have followed."""
+    words = (
+        *("algorithm.gamma=0.9", "algorithm.learning_rate=1e-3", "algorithm.train_ratio=16", "training.total_steps=4000"),
+        *("environment.num_envs=4", "algorithm.imagination_starts=16", "algorithm.horizon=5", "buffers.replay.capacity=10000"),
+    )
+    orchestrator = build(f"etude.testing.probes:probe/{probe}-v0:dreamer", *words)
+    orchestrator.run()
+    w: Any = orchestrator.workflow
+    batch = orchestrator.buffers["replay"].sample(64, orchestrator.streams["buffer"])
+    _, values = w.followed({name: batch[name] for name in w.columns}, generator=torch.Generator().manual_seed(1))
+    seen = batch["observation"].argmax(-1).transpose(0, 1)
+    for state, expected in worth.items():
+        assert values[seen == state].mean().item() == pytest.approx(expected, rel=0.1), state
 
 
 # ---- looking into it --------------------------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ from etude.components.rssm import RSSM, ModelState
 from etude.components.two_hot import TwoHot
 from etude.components.world_actions import world_actions
 from etude.compute.random_streams import derive_seed
-from etude.compute.trees import first_leaf
 from etude.config.algorithm import AlgorithmSettings
 from etude.config.constraints import (
     Component,
@@ -356,7 +355,7 @@ class Dreamer(PolicyWorkflow):
         self, seen: Seen, steps: Mapping[str, Any], state: Mapping[str, Tensor], noise: Noise
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
         places = self._starts(seen.breaks.numel(), noise, seen.breaks.device)
-        # Apart: weights that torch has rounded without gradients are not rounded again while the same context lasts.
+        # In a context of its own: what is kept of weights that are rounded here, without gradients, is of no use to the losses.
         with self._precision():
             dream = self._behaviour.imagine(seen.states.flat().at(places), noise)
         with self._precision():
@@ -419,14 +418,11 @@ class Dreamer(PolicyWorkflow):
     # ---- looking into the model ---------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def values(self, observation: Observation) -> Tensor:
-        """Return what each row of first observations (N, ...) is worth to the critic."""
-        count, device = len(first_leaf(observation)), self.context.device
-        first = torch.ones(count, dtype=torch.bool, device=device)
+    def followed(self, batch: Batch, *, generator: Generator) -> tuple[ModelState, Tensor]:
+        """Follow windows (B, L, ...): the model's states (L, B, ...), and what each is worth to the critic (L, B)."""
         with self._precision():
-            tokens, nothing = self.encoder(sensed(observation)), torch.zeros(count, self.head.actions, device=device)
-            state, _ = self.rssm.step(self.rssm.initial(count), nothing, tokens, first, None)
-            return self.numbers.mean(self.critic(state.features))
+            states = self._world.observe(self._time_major(batch), Noise(generator)).states
+            return states, self.numbers.mean(self.critic(states.features))
 
     @torch.no_grad()
     def imagine(self, horizon: int, start: ModelState | None = None, *, generator: Generator, count: int = 1) -> Imagined:

@@ -45,10 +45,6 @@ def test_a_dict_has_a_film_and_a_chart() -> None:
     space = spaces.Dict({"camera": PICTURE, "joints": VECTOR, "room": spaces.Discrete(3)})
     camera, room = torch.zeros(4, 1, 16, 20, 3, dtype=torch.uint8), torch.zeros(4, 1)
     truth = {"camera": camera, "joints": torch.randn(4, 1, 3), "room": room}
-        "camera": torch.zeros(4, 1, 16, 20, 3, dtype=torch.uint8),
-        "joints": torch.randn(4, 1, 3),
-        "room": torch.zeros(4, 1),
-    }
     made = {"camera": truth["camera"].float(), "joints": symlog(truth["joints"]), "room": torch.zeros(4, 1, 3)}
     found = open_loop_media(truth, {k: v[:2] for k, v in made.items()}, {k: v[2:] for k, v in made.items()}, space)
     assert {name: pixels.ndim for name, pixels in found.items()} == {"open_loop-camera": 4, "open_loop-joints": 3}

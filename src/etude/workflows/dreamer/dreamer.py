@@ -22,12 +22,14 @@ from gymnasium import spaces
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
+from etude.buffers.base import ColumnSpecs
 from etude.buffers.replay import ReplayBuffer
 from etude.buffers.replay_config import StoreConfig
 from etude.components.critics import Follow, target_of
 from etude.components.latents import Categorical, Gaussian, Latents
 from etude.components.networks.spec import POLICY_GAIN, NetworkSpec, vector
 from etude.components.networks.world_decoder import DETER, STOCH
+from etude.components.open_loop_view import open_loop_media
 from etude.components.return_scale import ReturnScale
 from etude.components.rssm import RSSM, ModelState
 from etude.components.two_hot import TwoHot
@@ -47,7 +49,7 @@ from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.spaces import leaf_spaces
-from etude.environments.vector import ACTION_MASK, Observation
+from etude.environments.vector import ACTION_MASK
 from etude.errors import UserError
 from etude.learning.execute import Executor
 from etude.learning.noise import Noise
@@ -59,6 +61,7 @@ from etude.workflows.dreamer.behaviour import Behaviour, BehaviourSettings, Drea
 from etude.workflows.dreamer.world_model import (
     LATENTS,
     PREVIOUS_ACTION,
+    Imagined,
     OpenLoop,
     Parts,
     Seen,
@@ -69,6 +72,8 @@ from etude.workflows.dreamer.world_model import (
 )
 from etude.workflows.metrics import Metrics
 
+WINDOWS_SHOWN, STEPS_SEEN = 6, 5
+"""Windows in a film of predictions, and how many steps of them the model sees before it predicts."""
 WARM_UP = Schedule(4e-8, 4e-5, 0.0, 1000.0, "updates")
 
 
@@ -262,6 +267,22 @@ class Dreamer(PolicyWorkflow):
             "critic": NetworkSpec(bins, features, output_gain=0.0, width=width),
         }
 
+    @classmethod
+    def extra_columns(
+        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> ColumnSpecs:
+        """The state that enters each step, and the action before it."""
+        settings, size = config.algorithm, SIZES[config.algorithm.size]
+        dtype = compute_dtype(settings.precision, torch.device(config.experiment.device))
+        columns: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            PREVIOUS_ACTION: ((world_actions(action_space, settings.unimix).actions,), torch.float32)
+        }
+        if settings.latents == "stored":
+            latents = make_latents(settings)
+            drawn = latents.stored(torch.zeros(latents.size))
+            columns |= {DETER: ((size.deter,), dtype), STOCH: (tuple(drawn.shape), drawn.dtype)}
+        return columns
+
     # ---- making it ----------------------------------------------------------------------------------------------------
 
     def initialize(self, context: Context) -> None:
@@ -376,9 +397,7 @@ class Dreamer(PolicyWorkflow):
         return time_major({**batch, **seen})
 
     def _dtype(self) -> torch.dtype:
-        wanted = self.settings.precision
-        on_cuda = self.context.device.type == "cuda"
-        return torch.bfloat16 if wanted == "bfloat16" or (wanted == "auto" and on_cuda) else torch.float32
+        return compute_dtype(self.settings.precision, self.context.device)
 
     def _precision(self) -> AbstractContextManager[Any]:
         return computing_in(self._dtype(), self.context.device)
@@ -438,6 +457,17 @@ class Dreamer(PolicyWorkflow):
             made = self._world.observations(dream.states)
         return Imagined(dream.states, dream.actions, made, seen.rewards, seen.discounts / max(self.settings.gamma, 1e-9))
 
+    def media(self, generator: Generator) -> Mapping[str, Tensor]:
+        """What the model predicts of a few windows without looking, beside what came."""
+        replay = next(iter(self.context.buffers.values()))
+        if not isinstance(replay, ReplayBuffer) or not replay.ready:
+            return {}
+        batch = replay.peek(WINDOWS_SHOWN, generator, self.columns)
+        length = batch["reward"].shape[1]
+        context = min(STEPS_SEEN, length // 2)
+        shown = self.open_loop(batch, context, length - context, generator=generator)
+        return open_loop_media(*shown, self._space)
+
     @torch.no_grad()
     def open_loop(self, batch: Batch, context: int, horizon: int, *, generator: Generator) -> OpenLoop:
         """Follow windows (B, L, ...) for `context` steps, and predict the next `horizon` from their actions alone."""
@@ -445,19 +475,10 @@ class Dreamer(PolicyWorkflow):
             return self._world.open_loop(self._time_major(batch), context, horizon, Noise(generator))
 
 
-class Imagined(NamedTuple):
-    """A dream of H steps, as people look at it."""
-
-    states: ModelState
-    """(H + 1, N, ...)"""
-    actions: Tensor
-    """(H, N, A), as the model sees them: one-hot, or on a scale where bounds are ±1"""
-    observations: Observation
-    """(H + 1, N, ...): pictures from 0 to 1, vectors in symlog, discrete values as logits"""
-    rewards: Tensor
-    """(H, N), of arriving in states 1 to H"""
-    continues: Tensor
-    """(H, N): how likely it goes on from there"""
+def compute_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """Return the type of matrix products, and of what a replay keeps of h."""
+    halved = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    return torch.bfloat16 if halved else torch.float32
 
 
 def make_latents(settings: DreamerConfig) -> Latents:

@@ -212,6 +212,21 @@ class WorldModel:
         return OpenLoop(steps["observation"], self.observations(seen.states), self.observations(dreamt))
 
 
+class Imagined(NamedTuple):
+    """A dream of H steps, as people look at it."""
+
+    states: ModelState
+    """(H + 1, N, ...)"""
+    actions: Tensor
+    """(H, N, A), as the model sees them: one-hot, or on a scale where bounds are ±1"""
+    observations: Observation
+    """(H + 1, N, ...): pictures from 0 to 1, vectors in symlog, discrete values as logits"""
+    rewards: Tensor
+    """(H, N), of arriving in states 1 to H"""
+    continues: Tensor
+    """(H, N): how likely it goes on from there"""
+
+
 class OpenLoop(NamedTuple):
     """What was seen, what the model makes of it, and what it predicts without seeing."""
 

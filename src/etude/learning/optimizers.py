@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -56,6 +57,14 @@ def _try(cls: Any, options: Mapping[str, Any], part: Part) -> None:
         raise UserError(
             f"algorithm.optimizer: {part.type} with {part.options or 'no options'} can't be used: {said}"
         ) from error
+
+
+def part_of(optimizer: Optimizer, name: str) -> Optimizer:
+    """Return an optimiser of one group of parameters, that has moments and rates in common with the whole."""
+    part = copy.copy(optimizer)
+    part.state = optimizer.state
+    part.param_groups = [group for group in optimizer.param_groups if group["name"] == name]
+    return part
 
 
 def clipped_step(

@@ -210,6 +210,12 @@ def _drawn(kind: str, shape: tuple[int, ...], generator: Generator) -> Tensor:
     return empty.uniform_(generator=generator) if kind == "uniform" else empty.normal_(generator=generator)
 
 
+def compute_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """Return the type of matrix products, and of what a replay keeps of h."""
+    halved = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    return torch.bfloat16 if halved else torch.float32
+
+
 def computing_in(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:
     """Have matrix products within computed in a type; parameters and sums stay as they are."""
     return nullcontext() if dtype is torch.float32 else torch.autocast(device.type, dtype)

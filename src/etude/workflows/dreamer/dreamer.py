@@ -9,7 +9,6 @@ One update is one step of one optimiser on the sum of all losses. The two halves
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ import gymnasium
 import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
-from torch.optim import Optimizer
 
 from etude.buffers.base import ColumnSpecs
 from etude.buffers.replay import ReplayBuffer
@@ -53,11 +51,11 @@ from etude.environments.vector import ACTION_MASK
 from etude.errors import UserError
 from etude.learning.execute import Executor
 from etude.learning.noise import Noise
-from etude.learning.optimizers import build_optimizer
+from etude.learning.optimizers import build_optimizer, part_of
 from etude.learning.sources import Replayed
 from etude.learning.update import Batch, Out, Stage, Update
 from etude.workflows.base import Context, HookResult, Phase, PolicyWorkflow, hook
-from etude.workflows.dreamer.behaviour import Behaviour, BehaviourSettings, DreamerPolicy, computing_in
+from etude.workflows.dreamer.behaviour import Behaviour, BehaviourSettings, DreamerPolicy, compute_dtype, computing_in
 from etude.workflows.dreamer.world_model import (
     LATENTS,
     PREVIOUS_ACTION,
@@ -475,26 +473,12 @@ class Dreamer(PolicyWorkflow):
             return self._world.open_loop(self._time_major(batch), context, horizon, Noise(generator))
 
 
-def compute_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """Return the type of matrix products, and of what a replay keeps of h."""
-    halved = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
-    return torch.bfloat16 if halved else torch.float32
-
-
 def make_latents(settings: DreamerConfig) -> Latents:
     """Return the kind of stochastic state that the settings say."""
     size = SIZES[settings.size]
     if settings.stochastic == "gaussian":
         return Gaussian(size.groups)
     return Categorical(size.groups, size.classes, settings.unimix)
-
-
-def part_of(optimizer: Optimizer, name: str) -> Optimizer:
-    """Return an optimiser of one group of parameters, that has moments and rates in common with the whole."""
-    part = copy.copy(optimizer)
-    part.state = optimizer.state
-    part.param_groups = [group for group in optimizer.param_groups if group["name"] == name]
-    return part
 
 
 def _window(config: Config) -> int:

@@ -15,6 +15,9 @@ from gymnasium import spaces
 from etude.components.critics import Ensemble
 from etude.components.networks.keyed_encoder import KeyedEncoder
 from etude.components.networks.mlp import MLP, MLPConfig
+from etude.config.compose import compose
+from etude.training import assembly
+from etude.workflows.base import Phase
 from tests.runs_compared import state, train
 
 NAME = "PixelsAndState-v0"
@@ -81,3 +84,29 @@ def test_critics_whose_encoders_learn_keep_one_each() -> None:
     assert not torch.equal(next(one.parameters()), next(other.parameters()))
     seen = {"pixels": torch.zeros(3, 36, 36, 1, dtype=torch.uint8), "state": torch.zeros(3, 1)}
     assert together(seen).shape == (2, 3, 1)
+
+
+def test_dreamer_films_what_it_predicts_of_pixels_and_charts_the_state(tmp_path: Path) -> None:
+    words = ("algorithm.size=tiny", "algorithm.batch_size=4", "algorithm.learning_starts=40", "algorithm.train_ratio=4")
+    more = (
+        "buffers.replay.sequence=8",
+        "buffers.replay.capacity=1000",
+        "algorithm.imagination_starts=4",
+        "algorithm.horizon=2",
+    )
+    run = train(f"{NAME}:dreamer", tmp_path, *words, *more, "training.total_steps=64", "evaluation.episodes=1")
+    media = {path.name.partition("-open")[2]: path for path in (run.path / "videos").glob("steps-*64-open_loop*")}
+    assert {name: path.stat().st_size > 100 for name, path in media.items()} == {
+        "_loop-pixels.mp4": True,
+        "_loop-state.png": True,
+    }
+
+
+def test_a_replay_says_at_the_start_what_dreamers_latents_take() -> None:
+    words = ("algorithm.size=tiny", "buffers.replay.sequence=8", "buffers.replay.capacity=1000")
+    run = assembly.build(assembly.resolve(compose("CartPole-v1:dreamer", words=words).config))
+    assert run.collector is not None
+    run.collector.start(run.workflow.initial_state)
+    expected = sum(run.buffers["replay"].room_for.expected.values())  # type: ignore[attr-defined]
+    run.workflow.collect(Phase("train", total_steps=100), 1)
+    assert run.buffers["replay"].nbytes == pytest.approx(expected, rel=0.05)

@@ -19,7 +19,7 @@ WORDS = {
     "CartPole-v1:dreamer": ("algorithm.size=tiny", "algorithm.batch_size=4", "algorithm.precision=float32",
                             "buffers.replay.sequence=8"),
     "Pendulum-v1:dreamer": ("algorithm.size=tiny", "algorithm.batch_size=4", "algorithm.precision=float32",
-                            "buffers.replay.sequence=8", "algorithm.latents=off", "buffers.replay.rewritten=[]"),
+                            "buffers.replay.sequence=8", "algorithm.latents=off"),
 }  # fmt: skip
 
 

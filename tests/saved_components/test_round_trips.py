@@ -47,7 +47,7 @@ POLICIES: dict[str, tuple[str, gymnasium.Space[Any], gymnasium.Space[Any], tuple
     "dqn": ("dqn", UNEVEN, FOUR, ()),
     "dqn distributional": ("dqn", UNEVEN, FOUR, ("algorithm.dueling=true", "algorithm.distribution=quantile")),
     "dreamer": ("dreamer", UNEVEN, FOUR, ()),
-    "dreamer of many parts": ("dreamer", DICT, PUSH, ("algorithm.latents=off", "buffers.replay.rewritten=[]")),
+    "dreamer of many parts": ("dreamer", DICT, PUSH, ("algorithm.latents=off",)),
     "ppo": ("ppo", UNEVEN, PUSH, ()),
     "q_learning": ("q_learning", spaces.Discrete(6, start=2), FOUR, ()),
     "random": ("random", UNEVEN, spaces.MultiDiscrete([2, 3]), ()),

@@ -135,7 +135,7 @@ def test_an_update_writes_states_back_into_the_replay() -> None:
 
 
 def test_without_stored_latents_windows_begin_from_nothing() -> None:
-    w, batch = filled("CartPole-v1:dreamer", "algorithm.latents=off", "buffers.replay.rewritten=[]")
+    w, batch = filled("CartPole-v1:dreamer", "algorithm.latents=off")
     assert "deter" not in batch
     seen, steps = observed(w, batch)
     numbers = w._world.noise(noise(), "posterior", (L + 1, B))
@@ -336,7 +336,7 @@ def test_a_stopped_run_is_the_run_that_was_not(spec: str, tmp_path: Path) -> Non
     "words",
     [
         ("algorithm.stochastic=gaussian",),
-        ("algorithm.latents=off", "buffers.replay.rewritten=[]"),
+        ("algorithm.latents=off",),
         ("algorithm.precision=bfloat16",),
         ("algorithm.optimizer=adam",),
     ],
@@ -454,7 +454,6 @@ def test_open_loop_predictions_depend_on_actions_and_not_on_what_is_seen_then() 
     ("word", "says"),
     [
         ("buffers.replay.sequence=null", "learns from windows"),
-        ("algorithm.latents=off", "buffers.replay.rewritten"),
         ("environment.normalize_rewards=true", "scales returns itself"),
         ("environment.normalize_observations=rolling", "by their symlog"),
         ("buffers.replay.leave_out=[next_observation]", "is what dreamer learns from"),

@@ -142,7 +142,7 @@ class ReplayBuffer(Buffer):
             leave_out=options.leave_out,
             frame_stack=options.frame_stack,
             sequence=options.sequence or algorithm.sequence,
-            rewritten=options.rewritten,
+            rewritten=tuple(dict.fromkeys((*algorithm.rewritten, *options.rewritten))),
             max_bytes=options.max_bytes,
             storage=options.storage,
             folder=options.folder,

@@ -51,7 +51,7 @@ class StoreConfig:
     """Draw each new window once, as soon as it is complete, before uniform ones fill the batch: those of an environment follow
     one another without overlap. Learns sooner from what just happened."""
     rewritten: tuple[str, ...] = ()
-    """Columns that the algorithm adds and that learning writes anew, such as latents."""
+    """More columns that learning writes anew, besides those that the algorithm names itself, such as latents."""
     view: Annotated[Any, Component("view")] | None = None
     """A view of your own, by import path, with its options: what is made of the transitions that were drawn."""
 

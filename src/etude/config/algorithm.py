@@ -18,5 +18,7 @@ class AlgorithmSettings:
     """Rewards summed before bootstrapping."""
     sequence: Any = None
     """Steps in a row that it learns from at once, where they are sampled; None: single transitions."""
+    rewritten: Any = ()
+    """Columns that its `act` adds and that its updates write anew, such as latents."""
     learning_starts: Any = None
     """Transitions before anything is learnt; None: one batch."""

@@ -148,6 +148,11 @@ class DreamerConfig(AlgorithmSettings):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products; parameters are always float32. auto: bfloat16 on CUDA, float32 elsewhere."""
 
+    @property
+    def rewritten(self) -> tuple[str, ...]:  # type: ignore[override] # follows from `latents`
+        """The state that enters each step, where it is stored."""
+        return LATENTS if self.latents == "stored" else ()
+
     def problems(self, config: Config) -> Iterator[str]:
         """Yield what is wrong with these settings taken together."""
         environment = config.environment
@@ -163,12 +168,6 @@ class DreamerConfig(AlgorithmSettings):
                 yield f"buffers.{name}.sequence=null: {self.name} learns from windows; set it to 16 or more"
             if (replay.n_step or 1) > 1:
                 yield f"buffers.{name}.n_step={replay.n_step}: {self.name} sums rewards itself; set it to 1"
-            wanted = LATENTS if self.latents == "stored" else ()
-            if set(replay.rewritten) != set(wanted):
-                yield (
-                    f"buffers.{name}.rewritten={list(replay.rewritten)}: must be [{', '.join(wanted)}] where "
-                    f"algorithm.latents={self.latents}"
-                )
             for column in replay.leave_out:
                 if column in Dreamer.columns:
                     yield f"buffers.{name}.leave_out: '{column}' is what {self.name} learns from"
@@ -207,7 +206,7 @@ class Dreamer(PolicyWorkflow):
     @classmethod
     def default_buffers(cls) -> dict[str, Any]:
         """Windows of 64 steps, with the states that the model had in them."""
-        return {"replay": {"type": "replay", "sequence": 64, "rewritten": list(LATENTS)}}
+        return {"replay": {"type": "replay", "sequence": 64}}
 
     @classmethod
     def default_phases(cls, config: Config) -> Sequence[Mapping[str, Any]]:

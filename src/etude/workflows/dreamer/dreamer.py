@@ -133,7 +133,7 @@ class DreamerConfig(AlgorithmSettings):
     free_nats: NonNegativeFloat = 1.0
     """Divergence between posterior and prior, per step, that is left alone."""
     reconstruction_weight: PositiveFloat = 1.0
-    """Weight of reconstructing observations. Higher remembers finer detail: numbers far below 1 count for little as they are."""
+    """Weight of reconstructing observations. Higher remembers finer detail; numbers far below 1 count for little."""
     dynamics_weight: NonNegativeFloat = 1.0
     """Weight of moving the prior towards the posterior."""
     representation_weight: NonNegativeFloat = 0.1

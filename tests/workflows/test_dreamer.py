@@ -83,11 +83,8 @@ def test_the_prior_is_taught_what_an_end_looks_like() -> None:
 
 
 def test_losses_are_weighed_by_the_settings() -> None:
-    weights = ("reconstruction", 30.0), ("dynamics", 0.5), ("representation", 0.2)
-    (plain, batch), (weighed, _) = (
-        filled(),
-        filled(*("CartPole-v1:dreamer", *(f"algorithm.{n}_weight={x}" for n, x in weights))),
-    )
+    words = ("algorithm.reconstruction_weight=30", "algorithm.dynamics_weight=0.5", "algorithm.representation_weight=0.2")
+    (plain, batch), (weighed, _) = filled("Pendulum-v1:dreamer"), filled("Pendulum-v1:dreamer", *words)
     one, other = (w._model_losses(*observed(w, batch))[0] for w in (plain, weighed))
     expected = {**dict.fromkeys(one, 1.0), "reconstruction": 30.0, "dynamics": 0.5, "representation": 2.0}
     for name, loss in one.items():

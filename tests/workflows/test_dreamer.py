@@ -82,6 +82,15 @@ def test_the_prior_is_taught_what_an_end_looks_like() -> None:
     assert losses["reconstruction"] > outputs["reconstruction"]
 
 
+def test_losses_are_weighed_by_the_settings() -> None:
+    words = ("algorithm.reconstruction_weight=30", "algorithm.dynamics_weight=0.5", "algorithm.representation_weight=0.2")
+    (plain, batch), (weighed, _) = filled("Pendulum-v1:dreamer"), filled("Pendulum-v1:dreamer", *words)
+    one, other = (w._model_losses(*observed(w, batch))[0] for w in (plain, weighed))
+    expected = {**dict.fromkeys(one, 1.0), "reconstruction": 30.0, "dynamics": 0.5, "representation": 2.0}
+    for name, loss in one.items():
+        torch.testing.assert_close(other[name], expected[name] * loss)
+
+
 def test_breaks_are_where_the_next_row_is_another_episode() -> None:
     w, batch = filled(ENDINGS)
     seen, steps = observed(w, batch)

@@ -135,6 +135,8 @@ class DreamerConfig(AlgorithmSettings):
     """stored: a window begins with the state that was remembered when it was collected or last learnt from; off: with zeros."""
     free_nats: NonNegativeFloat = 1.0
     """Divergence between posterior and prior, per step, that is left alone."""
+    reconstruction_weight: PositiveFloat = 1.0
+    """Weight of reconstructing observations. Higher remembers finer detail; numbers far below 1 count for little."""
     dynamics_weight: NonNegativeFloat = 1.0
     """Weight of moving the prior towards the posterior."""
     representation_weight: NonNegativeFloat = 0.1
@@ -366,7 +368,7 @@ class Dreamer(PolicyWorkflow):
 
     def _model_losses(self, seen: Seen, steps: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         losses, metrics = self._world.losses(seen, steps)
-        weights = {"dynamics": self.settings.dynamics_weight, "representation": self.settings.representation_weight}
+        weights = {name: getattr(self.settings, f"{name}_weight") for name in ("reconstruction", "dynamics", "representation")}
         return {name: weights.get(name, 1.0) * loss for name, loss in losses.items()}, metrics
 
     def _controller_losses(

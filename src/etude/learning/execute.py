@@ -266,29 +266,30 @@ class Eager(Executor):
         super().__init__(update, modules, generator, world)
         self.compiles_regions = compiles_regions
 
-    def once(self, batch: Batch, due: Due, noise: Noise) -> list[Report | None]:
-        """Update once, one operation after the other, and return what each stage says that takes part."""
+    def learn(self, batch: Batch) -> dict[str, Tensor]:
+        """Update once on a batch as it is, every stage taking part; returns the metrics by name."""
         with compiled_regions(self.compiles_regions):
-            return super().once(batch, due, noise)
+            return super().learn(batch)
 
     def run(self, source: Source, count: int, before: Before | None = None) -> dict[str, Table]:
         """Take `count` updates on a source's batches, and return the metrics of each stage that took part."""
         reports = []
-        for drawn in draws(source, count, 1, before):
-            if self.is_over():
-                break
-            (due,), batch = self.due(1), source.gather(source.columns, at(drawn, 0))
-            reports.append(self.once(batch, due, Noise(self.generator)))
-            self.taken.value += 1
-            source.learned(drawn, per_row_of(reports[-1:]))
+        with compiled_regions(self.compiles_regions):
+            for drawn in draws(source, count, 1, before):
+                if self.is_over():
+                    break
+                (due,), batch = self.due(1), source.gather(source.columns, at(drawn, 0))
+                reports.append(self.once(batch, due, Noise(self.generator)))
+                self.taken.value += 1
+                source.learned(drawn, per_row_of(reports[-1:]))
         return tables_of(self.update.stages, reports)
 
     def steps(self, source: Source, columns: Mapping[str, Any], drawn: Tree, pattern: tuple[Due, ...]) -> Packed:
         """Take as many updates as the pattern has, on batches gathered from `columns`."""
         batches = (source.gather(columns, at(drawn, k)) for k in range(len(pattern)))
-        return packed(self.update.stages, [
-            self.once(batch, due, Noise(self.generator)) for batch, due in zip(batches, pattern, strict=True)
-        ])  # fmt: skip
+        with compiled_regions(self.compiles_regions):
+            reports = [self.once(batch, due, Noise(self.generator)) for batch, due in zip(batches, pattern, strict=True)]
+        return packed(self.update.stages, reports)
 
 
 class Packed(NamedTuple):

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from etude.compute.noise import Noise
 from etude.config.compose import compose
 from etude.learning.execute import make_executor
-from etude.learning.noise import Noise
 from etude.learning.optimizers import gradient_norms
 from etude.learning.update import Out, Stage, Update
 from etude.telemetry.jsonl import read_rows

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from etude.compute.accelerate import Mode
+from etude.compute.noise import Noise
 from etude.errors import UserError
 from etude.learning import compiled
 from etude.learning.execute import make_executor
-from etude.learning.noise import Noise
 from etude.learning.update import Out, Stage, Update
 from tests.learning.toys import Rows, Toy
 

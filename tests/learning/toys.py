@@ -11,10 +11,10 @@ from torch import Generator, Tensor, nn
 
 from etude.components.critics import Follow, target_of
 from etude.components.return_scale import percentiles
+from etude.compute.noise import Noise
 from etude.compute.world import ALONE, World
 from etude.config.validate import Part
 from etude.learning.execute import Executor, Table, make_executor
-from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer, load_optimizer_state, optimizer_state
 from etude.learning.sources import Source
 from etude.learning.update import Batch, Out, Stage, Update

@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import Generator, Tensor
 
+from etude.compute.noise import Noise
 from etude.compute.trees import map_tree
 from etude.compute.world import World
 from etude.config.compose import compose
-from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
 from etude.workflows import ppo

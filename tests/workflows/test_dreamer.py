@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from etude.components.rssm import ModelState
+from etude.components.world_model import Seen, time_major
+from etude.compute.noise import Noise
 from etude.config.compose import compose
 from etude.config.phases import default_hooks
 from etude.errors import ConfigError, UserError
-from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
-from etude.workflows.dreamer.world_model import Seen, time_major
 from tests.capture_double import Again, pretend_capture
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
 from tests.workflows.tiny_replay_runs import start
@@ -85,8 +85,9 @@ def test_the_prior_is_taught_what_an_end_looks_like() -> None:
 def test_losses_are_weighed_by_the_settings() -> None:
     words = ("algorithm.reconstruction_weight=30", "algorithm.dynamics_weight=0.5", "algorithm.representation_weight=0.2")
     (plain, batch), (weighed, _) = filled("Pendulum-v1:dreamer"), filled("Pendulum-v1:dreamer", *words)
-    one, other = (w._model_losses(*observed(w, batch))[0] for w in (plain, weighed))
-    expected = {**dict.fromkeys(one, 1.0), "reconstruction": 30.0, "dynamics": 0.5, "representation": 2.0}
+    one, other = (w.model_loss(batch, noise()).metrics for w in (plain, weighed))
+    weights = {"reconstruction": 30.0, "dynamics": 0.5, "representation": 2.0}
+    expected = {**dict.fromkeys(one, 1.0), **{f"train/{name}_loss": weight for name, weight in weights.items()}}
     for name, loss in one.items():
         torch.testing.assert_close(other[name], expected[name] * loss)
 

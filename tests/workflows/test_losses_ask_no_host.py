@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from etude.compute.noise import Noise
 from etude.config.compose import compose
-from etude.learning.noise import Noise
 from etude.learning.update import as_out
 from etude.training import assembly
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from etude.components.critics import with_action
+from etude.compute.noise import Noise
 from etude.config.schedules import Moment
-from etude.learning.noise import Noise
 from etude.learning.update import Out, as_out
 from etude.orchestration.orchestrator import Orchestrator
 from tests.runs_compared import assert_same_run, assert_same_state, resume, stopped_after, train

@@ -11,9 +11,9 @@ import torch
 from gymnasium import spaces
 
 from etude.components.critics import with_action
+from etude.compute.noise import Noise
 from etude.config.compose import compose
 from etude.errors import UserError
-from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
 from etude.workflows.sac import Temperature
 from etude.workflows.sac import _head as head_for

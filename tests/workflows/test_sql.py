@@ -11,8 +11,8 @@ import torch
 
 from etude.components.critics import with_action, with_part
 from etude.components.stein import squash_correction, stein_direction
+from etude.compute.noise import Noise
 from etude.errors import UserError
-from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
 from etude.workflows.sql import SQL, soft_value
 from tests.runs_compared import assert_same_run, resume, stopped_after, train

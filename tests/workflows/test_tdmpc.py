@@ -12,10 +12,10 @@ from torch import Tensor
 
 from etude.acting.actor import Actor
 from etude.components.networks.normed_mlp import BatchedNormedMLP
+from etude.compute.noise import Noise
 from etude.config.compose import compose
 from etude.deploy.graph import graph_of
 from etude.errors import ConfigError, UserError
-from etude.learning.noise import Noise
 from etude.orchestration.inspection import bottleneck
 from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly

@@ -10,8 +10,8 @@ import torch
 
 from etude.components.critics import with_action
 from etude.components.quantiles import quantile_huber_losses, quantile_levels
+from etude.compute.noise import Noise
 from etude.errors import UserError
-from etude.learning.noise import Noise
 from etude.orchestration.orchestrator import Orchestrator
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
 from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, batch_of, normal, start

@@ -7,7 +7,6 @@ of their probabilities, Gaussians by their own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -22,11 +21,14 @@ class OneHot:
         """`unimix` of the probability is spread evenly: no choice is ever impossible, and no divergence infinite."""
         probs = logits.float().softmax(-1)
         self.probs = probs * (1 - unimix) + unimix / logits.shape[-1] if unimix else probs
+        self._log_probs: Tensor | None = None
 
-    @cached_property
+    @property
     def log_probs(self) -> Tensor:
         """(..., groups, classes)"""
-        return self.probs.clamp(min=torch.finfo(torch.float32).tiny).log()
+        if self._log_probs is None:  # by hand: a cached_property has a lock, which can't be compiled
+            self._log_probs = self.probs.clamp(min=torch.finfo(torch.float32).tiny).log()
+        return self._log_probs
 
     def draw(self, noise: Tensor) -> Tensor:
         """Return samples for uniform noise (..., groups): the class at which the cumulative probability passes it."""
@@ -57,7 +59,7 @@ class OneHot:
     def detach(self) -> OneHot:
         """Return the same distribution as numbers without gradients."""
         found = object.__new__(OneHot)
-        found.probs, found.log_probs = self.probs.detach(), self.log_probs.detach()  # computed once for both
+        found.probs, found._log_probs = self.probs.detach(), self.log_probs.detach()  # computed once for both
         return found
 
 

@@ -55,7 +55,8 @@ def discounted_lambda_returns(rewards: Tensor, discounts: Tensor, next_values: T
     """
     traces = discounts * td_lambda
     interim = rewards + (discounts - traces) * next_values
-    following, returns = next_values[-1], list[Tensor]()
+    following = next_values[-1]
+    returns: list[Tensor] = []
     for t in range(len(rewards) - 1, -1, -1):
         following = torch.addcmul(interim[t], traces[t], following)
         returns.append(following)

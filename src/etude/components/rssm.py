@@ -19,6 +19,7 @@ from torch import Generator, Tensor, nn
 from etude.components.latents import Latents
 from etude.components.networks.normed_layers import BlockLinear, Normed, NormedGroups, fan_in_linear, normed_layers
 from etude.compute.regions import region
+from etude.compute.scan import scan
 
 BLOCKS = 8
 Policy = Callable[[Tensor, Tensor], Tensor]
@@ -142,14 +143,8 @@ class RSSM(nn.Module):
         """
         keep = (~is_first).to(state.deter.dtype).unsqueeze(-1)
         actions = self.action_layer(actions * keep)
-        deters, stochs, outputs = [], [], []
-        deter, stoch = state
-        for t in range(len(tokens)):
-            deter, stoch, output = self._cell(deter, stoch, keep[t], actions[t], tokens[t], noise[t])
-            deters.append(deter)
-            stochs.append(stoch)
-            outputs.append(output)
-        return ModelState(torch.stack(deters), torch.stack(stochs)), torch.stack(outputs)
+        deter, stoch, outputs = scan(self, RSSM._cell, tuple(state), (keep, actions, tokens, noise))
+        return ModelState(deter, stoch), outputs
 
     @region
     def _cell(

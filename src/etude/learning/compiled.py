@@ -12,10 +12,10 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call, grad_and_value
 
 from etude.compute.accelerate import compile_apart
+from etude.compute.noise import Noise, Request
 from etude.compute.random_streams import GlobalGenerators
 from etude.compute.trees import Tree, at, first_leaf, joined, leaves
 from etude.learning.execute import Before, Due, Executor, Packed, Report, Table, per_row_of, run_in_calls, tables_of
-from etude.learning.noise import Noise, Request
 from etude.learning.rules import NamedRule
 from etude.learning.sources import Source
 from etude.learning.update import Batch, Metrics, Out, Update, as_out, mean_of

@@ -18,11 +18,11 @@ from etude.components.networks.modes import changing, mode_dependent
 from etude.components.networks.shared_statistics import share_statistics
 from etude.compute.accelerate import Mode, is_captured, is_compiled
 from etude.compute.counter import Counter
+from etude.compute.noise import Noise
 from etude.compute.regions import compiled_regions
 from etude.compute.trees import Tree, at
 from etude.compute.world import ALONE, World
 from etude.errors import UserError
-from etude.learning.noise import Noise
 from etude.learning.optimizers import clipped_step, gradient_norms, or_non_finite
 from etude.learning.rules import rule_of
 from etude.learning.sources import Source

@@ -167,6 +167,8 @@ class Workflow(Acts):
     """Whether several processes may train it together: all that it learns by goes through the executor or the world."""
     of_rank: ClassVar[tuple[str, ...]] = ()
     """Attributes whose state differs from process to process, such as what each environment's rewards add up to."""
+    holds_others: ClassVar[tuple[str, ...]] = ()
+    """Attributes that only hold parts which other attributes are, and are no state of their own."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Let the policies of any algorithm remember what they were made of, so that each can be saved by itself."""
@@ -371,7 +373,7 @@ class Workflow(Acts):
 
     def stateful_parts(self) -> dict[str, Any]:
         """Return the attributes that are part of a checkpoint: modules, optimisers, tensors, anything with a state_dict."""
-        skipped = ("context",)
+        skipped = ("context", *self.holds_others)
         parts = {name: value for name, value in vars(self).items() if name not in skipped and has_state(value)}
         return dict(sorted(parts.items()))
 

@@ -28,12 +28,12 @@ from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec, vector
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.stein import squash_correction, stein_direction
+from etude.compute.noise import Noise
 from etude.compute.trees import map_tree
 from etude.config.constraints import Bounds, PositiveFloat, PositiveInt
 from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
-from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, Mode, PolicyWorkflow, State

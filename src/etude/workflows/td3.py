@@ -25,12 +25,12 @@ from etude.components.distributions import DeterministicHead, check_mask
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
+from etude.compute.noise import Noise
 from etude.config.constraints import NonNegativeFloat, NonNegativeSchedule, PositiveFloat, PositiveInt, PositiveSchedule
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
-from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, Mode, PolicyWorkflow, State

@@ -25,10 +25,10 @@ from torch import Tensor
 from etude.components.critics import with_action
 from etude.components.networks.spec import NetworkSpec
 from etude.components.quantiles import quantile_huber_losses, quantile_levels
+from etude.compute.noise import Noise
 from etude.config.constraints import NonNegativeInt, PositiveInt
 from etude.config.schema import Config
 from etude.errors import UserError
-from etude.learning.noise import Noise
 from etude.learning.update import Batch, Out
 from etude.workflows.base import Context
 from etude.workflows.sac import SAC, SACConfig

@@ -26,10 +26,11 @@ from etude.components.return_scale import ReturnScale
 from etude.components.returns import discounted_lambda_returns
 from etude.components.rssm import RSSM, ModelState
 from etude.components.world_actions import WorldActions
+from etude.components.world_model import PREVIOUS_ACTION, Seen, WorldModel, sensed
+from etude.compute.frozen import frozen
+from etude.compute.noise import Noise
 from etude.compute.regions import region
 from etude.environments.vector import Observation
-from etude.learning.noise import Noise
-from etude.workflows.dreamer.world_model import PREVIOUS_ACTION, Seen, WorldModel, sensed
 
 
 class BehaviourSettings(NamedTuple):
@@ -64,7 +65,23 @@ class Judged(NamedTuple):
     """(H, N)"""
 
 
-class Behaviour:
+class Chooser(nn.Module):
+    """An actor with its head: what acts in dreams."""
+
+    def __init__(self, actor: nn.Module, head: WorldActions) -> None:
+        super().__init__()
+        self.actor, self.head = actor, head
+
+    def choose(self, features: Tensor, noise: Tensor) -> Tensor:
+        """Draw an action in each state: (N, F), (N, ...) → (N, A)"""
+        return self._choose(features, noise)[0]
+
+    @region
+    def _choose(self, features: Tensor, noise: Tensor) -> tuple[Tensor]:
+        return (self.head(self.actor(features)).draw(noise),)
+
+
+class Behaviour(nn.Module):
     """The actor and the critic."""
 
     def __init__(
@@ -76,9 +93,11 @@ class Behaviour:
         scale: ReturnScale,
         settings: BehaviourSettings,
     ) -> None:
+        super().__init__()
         self.world, self.actor, self.critic, self.slow_critic = world, actor, critic, slow_critic
         self.scale, self.settings = scale, settings
-        self.actions, self.numbers = world.parts.actions, world.parts.numbers
+        self.actions, self.numbers = world.actions, world.numbers
+        self.chooser = Chooser(actor, world.actions)
 
     # ---- imagination --------------------------------------------------------------------------------------------------
 
@@ -88,15 +107,8 @@ class Behaviour:
         for_actions = getattr(noise, head.noise)("imagined_actions", (horizon, count, head.noise_size))
         for_states = self.world.noise(noise, "imagined_states", (horizon, count))
         with torch.no_grad():
-            return Dream(*self.world.rssm.imagine(self.choose, start.detach(), for_actions, for_states))
-
-    def choose(self, features: Tensor, noise: Tensor) -> Tensor:
-        """Draw an action in each state: (N, F), (N, ...) → (N, A)"""
-        return self._choose(features, noise)[0]
-
-    @region
-    def _choose(self, features: Tensor, noise: Tensor) -> tuple[Tensor]:
-        return (self.actions(self.actor(features)).draw(noise),)
+            rssm, chooser = frozen(self.world.rssm), frozen(self.chooser)
+            return Dream(*rssm.imagine(chooser.choose, start.detach(), for_actions, for_states))
 
     @torch.no_grad()
     def judge(self, features: Tensor, values: Tensor) -> Judged:

@@ -9,11 +9,10 @@ One update is one step of one optimiser on the sum of all losses. The two halves
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any
 
 import gymnasium
 import torch
@@ -22,9 +21,7 @@ from torch import Generator, Tensor, nn
 
 from etude.buffers.base import ColumnSpecs
 from etude.buffers.replay import ReplayBuffer
-from etude.buffers.replay_config import StoreConfig
 from etude.components.critics import Follow, target_of
-from etude.components.latents import Categorical, Gaussian, Latents
 from etude.components.networks.spec import POLICY_GAIN, NetworkSpec, vector
 from etude.components.networks.world_decoder import DETER, STOCH
 from etude.components.open_loop_view import open_loop_media
@@ -32,33 +29,9 @@ from etude.components.return_scale import ReturnScale
 from etude.components.rssm import RSSM, ModelState
 from etude.components.two_hot import TwoHot
 from etude.components.world_actions import world_actions
-from etude.compute.random_streams import derive_seed
-from etude.config.algorithm import AlgorithmSettings
-from etude.config.constraints import (
-    Component,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    PositiveSchedule,
-    UnitInterval,
-)
-from etude.config.schedules import Schedule
-from etude.config.schema import Config
-from etude.config.validate import Part
-from etude.environments.spaces import leaf_spaces
-from etude.environments.vector import ACTION_MASK
-from etude.errors import UserError
-from etude.learning.execute import Executor
-from etude.learning.noise import Noise
-from etude.learning.optimizers import build_optimizer, part_of
-from etude.learning.sources import Replayed
-from etude.learning.update import Batch, Out, Stage, Update
-from etude.workflows.base import Context, HookResult, Phase, PolicyWorkflow, hook
-from etude.workflows.dreamer.behaviour import Behaviour, BehaviourSettings, DreamerPolicy, compute_dtype, computing_in
-from etude.workflows.dreamer.world_model import (
-    LATENTS,
+from etude.components.world_model import (
     PREVIOUS_ACTION,
+    Followed,
     Imagined,
     OpenLoop,
     Parts,
@@ -68,111 +41,31 @@ from etude.workflows.dreamer.world_model import (
     sensed_space,
     time_major,
 )
+from etude.compute.noise import Noise
+from etude.compute.random_streams import derive_seed
+from etude.compute.regions import region
+from etude.config.schema import Config
+from etude.environments.spaces import leaf_spaces
+from etude.environments.vector import ACTION_MASK
+from etude.errors import UserError
+from etude.learning.execute import Executor
+from etude.learning.optimizers import build_optimizer, part_of
+from etude.learning.sources import Replayed
+from etude.learning.update import Batch, Out, Stage, Update
+from etude.workflows.base import Context, HookResult, Phase, PolicyWorkflow, hook
+from etude.workflows.dreamer.behaviour import (
+    Behaviour,
+    BehaviourSettings,
+    Dream,
+    DreamerPolicy,
+    compute_dtype,
+    computing_in,
+)
+from etude.workflows.dreamer.config import COLUMNS, SIZES, DreamerConfig, make_latents, window
 from etude.workflows.metrics import Metrics
 
 WINDOWS_SHOWN, STEPS_SEEN = 6, 5
 """Windows in a film of predictions, and how many steps of them the model sees before it predicts."""
-WARM_UP = Schedule(4e-8, 4e-5, 0.0, 1000.0, "updates")
-
-
-class Size(NamedTuple):
-    """How large a world model is."""
-
-    deter: int
-    hidden: int
-    groups: int
-    classes: int
-
-
-SIZES = {
-    "tiny": Size(128, 64, 16, 8),
-    "1m": Size(512, 64, 32, 4),
-    "12m": Size(2048, 256, 32, 16),
-    "25m": Size(3072, 384, 32, 24),
-    "50m": Size(4096, 512, 32, 32),
-    "100m": Size(6144, 768, 32, 48),
-    "200m": Size(8192, 1024, 32, 64),
-}
-"""Hidden layers everywhere are as wide as `hidden`; pictures begin with a sixteenth of that, doubled, in channels."""
-
-
-@dataclass(frozen=True)
-class DreamerConfig(AlgorithmSettings):
-    """DreamerV3."""
-
-    name: str = "dreamer"
-    """The registered name of the algorithm."""
-    size: Literal["tiny", "1m", "12m", "25m", "50m", "100m", "200m"] = "12m"
-    """How large the world model is, by about how many parameters it has for pictures; tiny is for a CPU. Larger models learn
-    from fewer steps and cost more."""
-    train_ratio: PositiveFloat = 512.0
-    """Replayed steps for each one collected. Higher learns more from the same experience and takes more time."""
-    batch_size: PositiveInt = 16
-    """Windows per update; how long they are says buffers.replay.sequence."""
-    learning_rate: PositiveSchedule = WARM_UP
-    """Step size. By default it rises to 4e-5 over the first thousand updates; smaller models can take 1e-4 to 4e-4."""
-    optimizer: Annotated[Any, Component("optimizer")] = Part("laprop", {})
-    """laprop, adam, adamw or an import path, with its options. One for everything that is learnt."""
-    learning_starts: NonNegativeInt = 1024
-    """Steps of the untrained policy before anything is learnt."""
-    pretrain_updates: NonNegativeInt = 0
-    """Updates on these alone, before collecting goes on."""
-    gamma: UnitInterval = 0.997
-    """Discount: how much the next step counts. Closer to 1 looks further ahead."""
-    td_lambda: UnitInterval = 0.95
-    """How far returns reach into a dream before they lean on the critic."""
-    horizon: PositiveInt = 15
-    """Steps of a dream."""
-    imagination_starts: PositiveInt | None = None
-    """How many rows of a batch dreams begin in, spread at random. Fewer is cheaper and noisier. Default: all."""
-    entropy_weight: NonNegativeFloat = 3e-4
-    """Weight of the policy's entropy. Higher explores longer; returns are scaled, so it fits most tasks."""
-    unimix: UnitInterval = 0.01
-    """Share of every choice, the actor's and the latents', that is uniform: nothing becomes impossible."""
-    stochastic: Literal["categorical", "gaussian"] = "categorical"
-    """The part of the state that is drawn: groups of classes, or Gaussians."""
-    latents: Literal["stored", "off"] = "stored"
-    """stored: a window begins with the state that was remembered when it was collected or last learnt from; off: with zeros."""
-    free_nats: NonNegativeFloat = 1.0
-    """Divergence between posterior and prior, per step, that is left alone."""
-    reconstruction_weight: PositiveFloat = 1.0
-    """Weight of reconstructing observations. Higher remembers finer detail; numbers far below 1 count for little."""
-    dynamics_weight: NonNegativeFloat = 1.0
-    """Weight of moving the prior towards the posterior."""
-    representation_weight: NonNegativeFloat = 0.1
-    """Weight of moving the posterior towards the prior."""
-    replay_value_weight: NonNegativeFloat = 0.3
-    """Weight of the critic's loss on real rewards. It reaches the world model too."""
-    slow_critic_rate: UnitInterval = 0.02
-    """How far the slow critic moves towards the critic at each update."""
-    slow_critic_weight: NonNegativeFloat = 1.0
-    """Weight of staying close to the slow critic."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of matrix products; parameters are always float32. auto: bfloat16 on CUDA, float32 elsewhere."""
-
-    @property
-    def rewritten(self) -> tuple[str, ...]:  # type: ignore[override] # follows from `latents`
-        """The state that enters each step, where it is stored."""
-        return LATENTS if self.latents == "stored" else ()
-
-    def problems(self, config: Config) -> Iterator[str]:
-        """Yield what is wrong with these settings taken together."""
-        environment = config.environment
-        if environment.normalize_observations != "off":
-            value = environment.normalize_observations
-            yield f"environment.normalize_observations={value}: {self.name} takes observations by their symlog; set it to off"
-        if environment.normalize_rewards:
-            yield f"environment.normalize_rewards=true: {self.name} scales returns itself; set it to false"
-        for name, replay in config.buffers.items():
-            if not isinstance(replay, StoreConfig):
-                continue
-            if replay.sequence is None:
-                yield f"buffers.{name}.sequence=null: {self.name} learns from windows; set it to 16 or more"
-            if (replay.n_step or 1) > 1:
-                yield f"buffers.{name}.n_step={replay.n_step}: {self.name} sums rewards itself; set it to 1"
-            for column in replay.leave_out:
-                if column in Dreamer.columns:
-                    yield f"buffers.{name}.leave_out: '{column}' is what {self.name} learns from"
 
 
 class Dreamer(PolicyWorkflow):
@@ -187,11 +80,8 @@ class Dreamer(PolicyWorkflow):
     continues: nn.Module
     actor: nn.Module
     critic: nn.Module
-    columns = (
-        *("observation", "action", "reward", "terminated", "next_observation", "is_first"),
-        *(PREVIOUS_ACTION, *LATENTS),
-    )
-    """What of replayed steps is read."""
+    columns = COLUMNS
+    holds_others = ("_world", "_behaviour", "_objective")
 
     # ---- what the config needs to know --------------------------------------------------------------------------------
 
@@ -215,7 +105,7 @@ class Dreamer(PolicyWorkflow):
         """Collect seed experience, perhaps learn from it alone, then collect and learn by the train ratio."""
         settings = config.algorithm
         # In vector steps: of an action that is repeated, several environment steps make one of a window.
-        seed = max(-(-settings.learning_starts // config.environment.num_envs), _window(config))
+        seed = max(-(-settings.learning_starts // config.environment.num_envs), window(config))
         phases: list[dict[str, Any]] = [{"name": "seed", "hooks": ["collect"], "duration_cycles": seed}]
         if settings.pretrain_updates:
             whole = config.training.total_steps + settings.pretrain_updates
@@ -229,7 +119,7 @@ class Dreamer(PolicyWorkflow):
     def updates_per_step(cls, config: Config) -> Fraction:
         """Return how many updates follow each decision: as many as replay `train_ratio` steps, exactly."""
         settings = config.algorithm
-        return Fraction(str(settings.train_ratio)) / (settings.batch_size * _window(config))
+        return Fraction(str(settings.train_ratio)) / (settings.batch_size * window(config))
 
     @classmethod
     def gradient_steps(cls, config: Config) -> int:
@@ -313,6 +203,7 @@ class Dreamer(PolicyWorkflow):
                 slow_critic_weight=settings.slow_critic_weight,
             ),
         )
+        self._objective = Objective(self._behaviour, settings)
         self._policy = DreamerPolicy(
             *(self.encoder, self.rssm, self.actor, self.head), stores_latents=stores, dtype=self._dtype()
         )
@@ -341,47 +232,33 @@ class Dreamer(PolicyWorkflow):
         """The sum of all losses, on windows (B, L, ...)."""
         steps = self._time_major(batch)
         with self._precision():
-            seen = self._world.observe(steps, noise)
-            of_model, metrics = self._model_losses(seen, steps)
-        of_controller, more, scale = self._controller_losses(seen, steps, state, noise)
-        metrics = {**metrics, **more, **_named({**of_model, **of_controller})}
-        loss = torch.stack([*of_model.values(), *of_controller.values()]).sum()
-        return Out(loss, metrics, state=scale, per_row=self._world.entering(steps, seen.states))
+            followed = self._world.follow(steps, noise)
+            dream, places = self._dream(followed, noise)
+            loss, metrics, scale = self._objective.of_all(followed, _weighed(steps), dream, places, dict(state))
+        return Out(loss, metrics, state=scale, per_row=self._world.entering(steps, followed.states))
 
     def model_loss(self, batch: Batch, noise: Noise) -> Out:
         """The losses of the world model alone."""
         steps = self._time_major(batch)
         with self._precision():
-            seen = self._world.observe(steps, noise)
-            losses, metrics = self._model_losses(seen, steps)
-        entering = self._world.entering(steps, seen.states)
-        return Out(torch.stack([*losses.values()]).sum(), {**metrics, **_named(losses)}, per_row=entering)
+            followed = self._world.follow(steps, noise)
+            loss, metrics = self._objective.of_model(followed, _weighed(steps))
+        return Out(loss, metrics, per_row=self._world.entering(steps, followed.states))
 
     def controller_loss(self, batch: Batch, state: Mapping[str, Tensor], noise: Noise) -> Out:
         """The losses of actor and critic alone."""
         steps = self._time_major(batch)
-        with self._precision(), torch.no_grad():
-            seen = self._world.observe(steps, noise)
-        losses, metrics, scale = self._controller_losses(seen, steps, state, noise)
-        entering = self._world.entering(steps, seen.states)
-        return Out(torch.stack([*losses.values()]).sum(), {**metrics, **_named(losses)}, state=scale, per_row=entering)
-
-    def _model_losses(self, seen: Seen, steps: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        losses, metrics = self._world.losses(seen, steps)
-        weights = {name: getattr(self.settings, f"{name}_weight") for name in ("reconstruction", "dynamics", "representation")}
-        return {name: weights.get(name, 1.0) * loss for name, loss in losses.items()}, metrics
-
-    def _controller_losses(
-        self, seen: Seen, steps: Mapping[str, Any], state: Mapping[str, Tensor], noise: Noise
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-        places = self._starts(seen.breaks.numel(), noise, seen.breaks.device)
-        # In a context of its own: what is kept of weights that are rounded here, without gradients, is of no use to the losses.
         with self._precision():
-            dream = self._behaviour.imagine(seen.states.flat().at(places), noise)
-        with self._precision():
-            losses, metrics, scale, imagined = self._behaviour.losses(dream, state)
-            value = self._behaviour.replay_value_loss(seen, steps, places, imagined)
-        return {**losses, "replay_value": self.settings.replay_value_weight * value}, metrics, scale
+            with torch.no_grad():
+                followed = self._world.follow(steps, noise)
+            dream, places = self._dream(followed, noise)
+            loss, metrics, scale = self._objective.of_controller(followed, _weighed(steps), dream, places, dict(state))
+        return Out(loss, metrics, state=scale, per_row=self._world.entering(steps, followed.states))
+
+    def _dream(self, followed: Followed, noise: Noise) -> tuple[Dream, Tensor]:
+        """Dream from some of the rows, and return which."""
+        places = self._starts(followed.breaks.numel(), noise, followed.breaks.device)
+        return self._behaviour.imagine(followed.states.flat().at(places), noise), places
 
     def _starts(self, rows: int, noise: Noise, device: torch.device) -> Tensor:
         """Return the rows (N,) that dreams begin in: all, or one at random in each N-th of them."""
@@ -424,7 +301,7 @@ class Dreamer(PolicyWorkflow):
             return HookResult()
         source = Replayed(buffer, self.columns, self.settings.batch_size, self.context.streams["buffer"])
         self.note(executor.run(source, count, self.scheduled_before(phase)))
-        replayed = self.settings.batch_size * _window(self.context.config)
+        replayed = self.settings.batch_size * window(self.context.config)
         for done in range(phase.updates + 1, phase.updates + count + 1):
             self.metrics.add({"train/replayed_per_step": done * replayed / max(1, phase.decisions)}, group="ratio")
         return HookResult(updates=count)
@@ -474,19 +351,57 @@ class Dreamer(PolicyWorkflow):
             return self._world.open_loop(self._time_major(batch), context, horizon, Noise(generator))
 
 
-def make_latents(settings: DreamerConfig) -> Latents:
-    """Return the kind of stochastic state that the settings say."""
-    size = SIZES[settings.size]
-    if settings.stochastic == "gaussian":
-        return Gaussian(size.groups)
-    return Categorical(size.groups, size.classes, settings.unimix)
+class Objective(nn.Module):
+    """All that is learnt, and its losses on windows that the recurrences have been through: the other regions of an update."""
+
+    def __init__(self, behaviour: Behaviour, settings: DreamerConfig) -> None:
+        super().__init__()
+        self.behaviour, self.world = behaviour, behaviour.world
+        names = ("reconstruction", "dynamics", "representation", "replay_value")
+        self._weights = {name: getattr(settings, f"{name}_weight") for name in names}
+
+    @region
+    def of_all(
+        self, followed: Followed, steps: dict[str, Any], dream: Dream, places: Tensor, scale: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Return the sum of all losses, metrics, and the scale of returns as it becomes."""
+        seen = self.world.arrive(followed, steps)
+        of_model, metrics = self.world.losses(seen, steps)
+        of_controller, more, scale = self._controller(seen, steps, dream, places, scale)
+        loss, losses = self._summed({**of_model, **of_controller})
+        return loss, {**metrics, **more, **losses}, scale
+
+    @region
+    def of_model(self, followed: Followed, steps: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the sum of the world model's losses, and metrics."""
+        found, metrics = self.world.losses(self.world.arrive(followed, steps), steps)
+        loss, losses = self._summed(found)
+        return loss, {**metrics, **losses}
+
+    @region
+    def of_controller(
+        self, followed: Followed, steps: dict[str, Any], dream: Dream, places: Tensor, scale: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Return the sum of the losses of actor and critic, metrics, and the scale of returns as it becomes."""
+        with torch.no_grad():
+            seen = self.world.arrive(followed, steps)
+        found, metrics, scale = self._controller(seen, steps, dream, places, scale)
+        loss, losses = self._summed(found)
+        return loss, {**metrics, **losses}, scale
+
+    def _controller(
+        self, seen: Seen, steps: dict[str, Any], dream: Dream, places: Tensor, scale: dict[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+        losses, metrics, scale, imagined = self.behaviour.losses(dream, scale)
+        value = self.behaviour.replay_value_loss(seen, steps, places, imagined)
+        return {**losses, "replay_value": value}, metrics, scale
+
+    def _summed(self, found: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the sum of losses by their weights, and each for the log."""
+        losses = {name: self._weights.get(name, 1.0) * loss for name, loss in found.items()}
+        return torch.stack([*losses.values()]).sum(), {f"train/{name}_loss": loss.detach() for name, loss in losses.items()}
 
 
-def _window(config: Config) -> int:
-    """How many steps a window has."""
-    replays = [options for options in config.buffers.values() if isinstance(options, StoreConfig)]
-    return next((options.sequence for options in replays if options.sequence is not None), 1)
-
-
-def _named(losses: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"train/{name}_loss": loss.detach() for name, loss in losses.items()}
+def _weighed(steps: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of windows the losses read."""
+    return {name: steps[name] for name in ("observation", "action", "reward", "terminated")}

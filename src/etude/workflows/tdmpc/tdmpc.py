@@ -33,6 +33,7 @@ from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.return_scale import ReturnScale
+from etude.compute.noise import Noise
 from etude.compute.trees import at
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
@@ -40,7 +41,6 @@ from etude.config.validate import Part
 from etude.environments.episode_limit import steps_per_decision
 from etude.environments.vector import Observation
 from etude.errors import UserError
-from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.sources import Replayed
 from etude.learning.update import Batch, Out, Stage, Update

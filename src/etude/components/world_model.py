@@ -1,4 +1,4 @@
-"""The world model of Dreamer: what it makes of windows of experience, and what it learns from them.
+"""A world model: what it makes of windows of experience, and what it learns from them.
 
 A replay holds transitions, and a window may go on across episodes. The observation in which an episode ends stands nowhere in
 the window but as `next_observation` of its last step; the row after begins another episode:
@@ -36,9 +36,10 @@ from etude.components.networks.world_encoder import is_picture, parts_of
 from etude.components.rssm import RSSM, ModelState
 from etude.components.two_hot import TwoHot
 from etude.components.world_actions import WorldActions
+from etude.compute.noise import Noise
+from etude.compute.regions import region
 from etude.compute.trees import map_tree
 from etude.environments.vector import Observation
-from etude.learning.noise import Noise
 
 PREVIOUS_ACTION = "previous_action"
 LATENTS = (DETER, STOCH)
@@ -61,8 +62,8 @@ class Parts(NamedTuple):
     """Of the observations that it reads."""
 
 
-class Seen(NamedTuple):
-    """What the model made of windows: L rows of B windows."""
+class Followed(NamedTuple):
+    """Windows as the recurrence follows them, L rows of B, and the rows that lead out of it."""
 
     states: ModelState
     """(L, B, ...)"""
@@ -71,9 +72,25 @@ class Seen(NamedTuple):
     breaks: Tensor
     """Whether the next state of the scan is not where the row led. (L, B) bool"""
     places: Tensor
-    """Rows t · B + b for which an extra step was taken. (K,)"""
+    """Rows t · B + b for which an extra step is taken. (K,)"""
     counts: Tensor
     """1 where such a row is a break, 0 where there were fewer than K. (K,)"""
+    led_to: Observation
+    """What was seen there. (K, ...)"""
+    tokens: Tensor
+    """(K, hidden)"""
+    noise: Tensor
+    """(K, ...)"""
+
+
+class Seen(NamedTuple):
+    """The same with where each row led."""
+
+    states: ModelState
+    outputs: Tensor
+    breaks: Tensor
+    places: Tensor
+    counts: Tensor
     extra: ModelState
     """(K, ...)"""
     extra_outputs: Tensor
@@ -90,11 +107,12 @@ class Seen(NamedTuple):
         return following.index_copy(0, self.places, chosen).view_as(of_states)
 
 
-class WorldModel:
+class WorldModel(nn.Module):
     """Learns to predict observations, rewards and ends."""
 
     def __init__(self, parts: Parts, *, free_nats: float, stores_latents: bool) -> None:
-        self.parts, self.rssm = parts, parts.rssm
+        super().__init__()
+        self.encoder, self.rssm, self.decoder, self.reward, self.continues, self.actions, self.numbers, self.space = parts
         self._free_nats, self._stores_latents = free_nats, stores_latents
         sees_pictures = any(is_picture(part) for part in parts_of(parts.space).values())
         self._rows_per_break = ROWS_PER_BREAK["pictures" if sees_pictures else "vectors"]
@@ -103,23 +121,36 @@ class WorldModel:
 
     def observe(self, batch: Mapping[str, Any], noise: Noise) -> Seen:
         """Follow windows of experience, time-major (L, B, ...), and find where each row led."""
-        rssm, (length, count) = self.rssm, batch["reward"].shape
+        return self.arrive(self.follow(batch, noise), batch)
+
+    def follow(self, batch: Mapping[str, Any], noise: Noise) -> Followed:
+        """Follow windows of experience, time-major (L, B, ...): what needs the recurrence."""
+        length, count = batch["reward"].shape
         numbers = self.noise(noise, "posterior", (length + 1, count))
-        actions = self.parts.actions.from_environment(batch["action"])
-        is_first = self._is_first(batch)
+        actions, is_first = self.actions.from_environment(batch["action"]), self._is_first(batch)
         previous = torch.cat([batch[PREVIOUS_ACTION][:1].to(actions.dtype), actions[:-1]])
-        tokens = self.parts.encoder(batch["observation"])
-        states, outputs = rssm.observe(self.start(batch), previous, tokens, is_first, numbers[:-1])
         breaks = torch.cat([is_first[1:], torch.ones_like(is_first[:1])])
         counts, places = breaks.flatten().float().topk(max(count, length * count // self._rows_per_break))
         led_to = map_tree(lambda part: part.flatten(0, 1).index_select(0, places), batch["next_observation"])
-        extra, extra_outputs = rssm.see(
-            states.flat().at(places),
-            rssm.action_layer(actions.flatten(0, 1).index_select(0, places)),
-            self.parts.encoder(led_to),
-            # The noise of the next row: an extra step where there is no break would find the scan's own state.
-            numbers[1:].flatten(0, 1).index_select(0, places),
+        (tokens,) = self._read(batch["observation"], led_to)
+        tokens, extra_tokens = tokens.split([length * count, len(places)])
+        states, outputs = self.rssm.observe(
+            self.start(batch), previous, tokens.unflatten(0, (length, count)), is_first, numbers[:-1]
         )
+        # The noise of the next row: an extra step where there is no break would find the scan's own state.
+        extra_noise = numbers[1:].flatten(0, 1).index_select(0, places)
+        return Followed(states, outputs, breaks, places, counts, led_to, extra_tokens, extra_noise)
+
+    @region
+    def _read(self, observation: Observation, led_to: Observation) -> tuple[Tensor]:
+        both = map_tree(lambda rows, extra: torch.cat([rows.flatten(0, 1), extra]), observation, led_to)
+        return (self.encoder(both),)
+
+    def arrive(self, followed: Followed, batch: Mapping[str, Any]) -> Seen:
+        """Take the extra steps, where the recurrence does not go on."""
+        states, outputs, breaks, places, counts, led_to, tokens, noise = followed
+        actions = self.actions.from_environment(batch["action"]).flatten(0, 1).index_select(0, places)
+        extra, extra_outputs = self.rssm.see(states.flat().at(places), self.rssm.action_layer(actions), tokens, noise)
         known = (~breaks).float().flatten().index_fill(0, places, 1.0).view_as(breaks)
         return Seen(states, outputs, breaks, places, counts, extra, extra_outputs, led_to, known)
 
@@ -158,18 +189,18 @@ class WorldModel:
         def mean(values: Tensor) -> Tensor:
             return (values * counts).sum() / rows
 
-        made = self.parts.decoder({DETER: deter, STOCH: stoch})
+        made = self.decoder({DETER: deter, STOCH: stoch})
         latents = self.rssm.latents
         posterior = latents.distribution(torch.cat([seen.outputs.flatten(0, 1), seen.extra_outputs]))
         prior = latents.distribution(self.rssm.prior(deter))
         dynamics, representation = balanced_kl(posterior, prior, self._free_nats)
         arrivals = seen.at_arrivals(seen.states.features, seen.extra.features)
-        reward = self.parts.numbers.loss(self.parts.reward(arrivals), batch["reward"])
+        reward = self.numbers.loss(self.reward(arrivals), batch["reward"])
         goes_on = 1 - batch["terminated"].float()
-        over = self.parts.continues(arrivals).squeeze(-1).float()
+        over = self.continues(arrivals).squeeze(-1).float()
         continues = functional.binary_cross_entropy_with_logits(over, goes_on, reduction="none")
         losses = {
-            "reconstruction": mean(reconstruction_error(made, observation, self.parts.space)),
+            "reconstruction": mean(reconstruction_error(made, observation, self.space)),
             "dynamics": mean(dynamics),
             "representation": mean(representation),
             "reward": (reward * seen.known).mean(),
@@ -187,15 +218,15 @@ class WorldModel:
 
     def rewards(self, features: Tensor) -> Tensor:
         """Return the reward of arriving in states: (..., F) → (...)"""
-        return self.parts.numbers.mean(self.parts.reward(features))
+        return self.numbers.mean(self.reward(features))
 
     def continuation(self, features: Tensor) -> Tensor:
         """Return how likely an episode goes on after arriving in states: (..., F) → (...)"""
-        return torch.sigmoid(self.parts.continues(features).squeeze(-1).float())
+        return torch.sigmoid(self.continues(features).squeeze(-1).float())
 
     def observations(self, state: ModelState) -> Observation:
         """Return what states look like: pictures from 0 to 1, vectors in symlog, discrete values as logits."""
-        return self.parts.decoder({DETER: state.deter, STOCH: state.stoch})
+        return self.decoder({DETER: state.deter, STOCH: state.stoch})
 
     @torch.no_grad()
     def open_loop(self, batch: Mapping[str, Any], context: int, horizon: int, noise: Noise) -> OpenLoop:
@@ -203,7 +234,7 @@ class WorldModel:
         count, end = batch["reward"].shape[1], context + horizon
         steps = {name: map_tree(lambda column: column[:end], batch[name]) for name in batch}
         seen = self.observe({name: map_tree(lambda column: column[:context], steps[name]) for name in steps}, noise)
-        actions = self.parts.actions.from_environment(steps["action"])
+        actions = self.actions.from_environment(steps["action"])
         states = [ModelState(*(part[-1] for part in seen.states))]
         numbers = self.noise(noise, "open_loop", (horizon, count))
         for t in range(horizon):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from etude.acting.actor import Actor
 from etude.components.networks.normed_mlp import BatchedNormedMLP
-from etude.compute.noise import Noise
+from etude.compute.accelerate import has_compiler
 from etude.config.compose import compose
 from etude.deploy.graph import graph_of
 from etude.errors import ConfigError, UserError
@@ -54,6 +54,10 @@ def trained(orchestrator: Orchestrator, updates: int = 6) -> Any:
     while orchestrator.counters.updates < updates:
         orchestrator._run_cycle()
     return orchestrator.workflow
+
+
+def window_of_workflow(w: Any) -> dict[str, Any]:
+    return w.context.buffers["replay"].sample(8, w.context.streams["buffer"])
 
 
 def window_of(orchestrator: Orchestrator, n: int = 8) -> dict[str, Any]:
@@ -183,10 +187,11 @@ def test_critics_rewards_and_ends_begin_at_zero() -> None:
 
 
 def test_two_critics_at_random_are_believed() -> None:
-    w: Any = build("Pendulum-v1:tdmpc", "algorithm.critics=5").workflow
-    outputs = torch.randn(5, 7, BINS)
-    believed = w.model.believed(outputs, torch.tensor([0.1, 0.9, 0.2, 0.8, 0.0]))
-    torch.testing.assert_close(believed, w.model.two_hot.mean(outputs[[1, 3]]))
+    w = trained(build("Pendulum-v1:tdmpc", "algorithm.critics=5", "network.critic.dropout=0"))
+    pairs = torch.randn(4, 7, 17, generator=torch.Generator().manual_seed(1))
+    believed = w.model.believed(w.critic, pairs, torch.tensor([0.1, 0.9, 0.2, 0.8, 0.0]))
+    assert believed.shape == (2, 4, 7)
+    torch.testing.assert_close(believed, w.model.two_hot.mean(w.critic(pairs)[[1, 3]]))
 
 
 def test_the_encoder_learns_at_a_share_of_the_rate() -> None:
@@ -395,11 +400,53 @@ def test_a_captured_run_is_the_eager_run(monkeypatch: pytest.MonkeyPatch) -> Non
     assert torch.equal(eager["return_high"], captured["return_high"])
 
 
-def test_updates_are_never_compiled_nor_is_it_advised() -> None:
-    orchestrator = build("Pendulum-v1:tdmpc", "experiment.compile=on")
-    assert orchestrator.workflow._executor.mode == "eager"
+@pytest.mark.parametrize(
+    ("words", "mode", "updates"),
+    [
+        (("training.total_steps=1000",), "eager", "eager"),
+        (("training.total_steps=12_000",), "compiled", "eager"),  # plans alone
+        (("training.total_steps=12_000", "algorithm.plan=false"), "eager", "eager"),
+        (("training.total_steps=50_000",), "compiled", "compiled"),
+        (("training.total_steps=50_000", "algorithm.plan=false"), "compiled", "compiled"),
+        (("training.total_steps=50_000", "experiment.compile=off"), "eager", "eager"),
+        (("training.total_steps=1000", "experiment.compile=on"), "compiled", "eager"),
+    ],
+)
+def test_plans_and_updates_are_compiled_where_a_run_repays_it(words: tuple[str, ...], mode: str, updates: str) -> None:
+    if not has_compiler():
+        pytest.skip("needs a C++ compiler")
+    w: Any = build("Pendulum-v1:tdmpc", "experiment.device=cpu", *words).workflow
+    assert w.context.mode == mode
+    assert w._executor.mode == updates
+    assert w._compiles_plans == (mode == "compiled")
+
+
+def test_gradient_steps_are_those_that_a_run_takes() -> None:
+    orchestrator = build("Pendulum-v1:tdmpc")
+    while orchestrator._run_cycle():
+        pass
+    assert orchestrator.counters.updates == TDMPC.gradient_steps(orchestrator.workflow.context.config)
+
+
+def test_compiling_updates_is_not_advised_where_it_takes_minutes() -> None:
+    orchestrator = build("Pendulum-v1:tdmpc")
     orchestrator.stopwatch.spent.update(update=60.0, collect=20.0)
     assert bottleneck(orchestrator, "eager") == "update took 75% of the time"
+
+
+@pytest.mark.slow
+def test_a_compiled_plan_is_the_eager_plan() -> None:
+    w = trained(build("Pendulum-v1:tdmpc", "algorithm.critics=3"))
+    policy, seen, first = w.policy(), torch.randn(2, 3), torch.zeros(2, dtype=torch.bool)
+    state = policy.initial_state(2)
+    for _ in range(3):  # the weights are read where they are, as they are then
+        plans = [
+            policy.decide(seen, state, first, mode="explore", generator=torch.Generator().manual_seed(1), compiled=way)[1]
+            for way in (False, True)
+        ]
+        for one, other in zip(*plans, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        w.learn(window_of_workflow(w))
 
 
 # ---- what it can't do -------------------------------------------------------------------------------------------------------

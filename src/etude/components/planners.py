@@ -35,6 +35,12 @@ class Plan(NamedTuple):
     value: Tensor
     """What they are worth, by these weights. (N,)"""
 
+    @classmethod
+    def nothing(cls, mean: Tensor, std: float) -> Plan:
+        """Return where planning begins: a mean (N, H, A), the same deviation everywhere, and no elites yet."""
+        none = mean.new_zeros(len(mean), 0)
+        return cls(mean, torch.full_like(mean, std), none[:, :, None, None], none, none[:, 0:0])
+
     def draw(self, uniform: Tensor) -> Tensor:
         """Return one elite's first action for each task, by weight, from numbers in [0, 1): (N,) → (N, A)"""
         below = self.weights.cumsum(-1) < uniform[:, None]
@@ -49,7 +55,8 @@ class Planner:
     elites: int
     temperature: float = 0.5
     """How much more the better elites count, per unit of value."""
-    min_std: float = 0.05
+    min_std: float | Tensor = 0.05
+    """A tensor may change from plan to plan."""
     max_std: float = 2.0
     """Where the first iteration begins, too."""
     momentum: float = 0.0
@@ -59,19 +66,24 @@ class Planner:
         """Plan from a first mean (N, H, A), with standard normal noise (iterations, N, S, H, A) and proposals (N, P, H, A)."""
         std, plan = torch.full_like(mean, self.max_std), None
         for each in noise:
-            candidates = torch.addcmul(mean[:, None], std[:, None], each).clamp(-1, 1)
-            if proposals is not None:
-                candidates = torch.cat([proposals, candidates], 1)
-            best, index = value(candidates).topk(self.elites, dim=1)
-            weights = (self.temperature * best).softmax(-1)  # (N, K)
-            elites = candidates.gather(1, index[:, :, None, None].expand(-1, -1, *candidates.shape[2:]))
-            share = weights[:, :, None, None]
-            middle = (share * elites).sum(1)
-            std = (share * (elites - middle[:, None]).square()).sum(1).sqrt().clamp(self.min_std, self.max_std)
-            mean = torch.lerp(middle, mean, self.momentum) if self.momentum else middle
-            plan = Plan(mean, std, elites, weights, (weights * best).sum(1))
+            plan = self.improved(value, mean, std, each, proposals)
+            mean, std = plan.mean, plan.std
         assert plan is not None, "planning takes at least one iteration"
         return plan
+
+    def improved(self, value: Value, mean: Tensor, std: Tensor, noise: Tensor, proposals: Tensor | None) -> Plan:
+        """Take one iteration: draw around a mean (N, H, A) by noise (N, S, H, A), and return what its elites say."""
+        candidates = torch.addcmul(mean[:, None], std[:, None], noise).clamp(-1, 1)
+        if proposals is not None:
+            candidates = torch.cat([proposals, candidates], 1)
+        best, index = value(candidates).topk(self.elites, dim=1)
+        weights = (self.temperature * best).softmax(-1)  # (N, K)
+        elites = candidates.gather(1, index[:, :, None, None].expand(-1, -1, *candidates.shape[2:]))
+        share = weights[:, :, None, None]
+        middle = (share * elites).sum(1)
+        std = (share * (elites - middle[:, None]).square()).sum(1).sqrt().clamp(max=self.max_std).clamp(min=self.min_std)
+        mean = torch.lerp(middle, mean, self.momentum) if self.momentum else middle
+        return Plan(mean, std, elites, weights, (weights * best).sum(1))
 
 
 def shifted(mean: Tensor, is_first: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def resolve(config: Config) -> Config:
     experiment, evaluation, checkpoint = config.experiment, config.evaluation, config.checkpoint
     workflow = _workflow_class(config)
     device = pick_device(experiment.device)
-    compiling = SETTINGS[choose_mode(experiment.compile, device, workflow.gradient_steps(config))]
+    compiling = SETTINGS[_mode(experiment.compile, device, workflow, config)]
     if evaluation.mode == "auto":
         evaluation = replace(evaluation, mode=workflow.evaluation_mode)
     if updates := Clock(_phases(config, workflow), total).updates:  # where steps stand still, and with them their grids
@@ -92,7 +92,11 @@ def steps_per_iteration(config: Config) -> int:
 def execution_mode(config: Config) -> Mode:
     """Return how a resolved config's updates run."""
     workflow = _workflow_class(config)
-    return choose_mode(config.experiment.compile, torch.device(config.experiment.device), workflow.gradient_steps(config))
+    return _mode(config.experiment.compile, torch.device(config.experiment.device), workflow, config)
+
+
+def _mode(wanted: str, device: torch.device, workflow: type[Workflow], config: Config) -> Mode:
+    return choose_mode(wanted, device, workflow.gradient_steps(config), workflow.repays_compiling(config))
 
 
 def acts_captured(config: Config) -> bool:

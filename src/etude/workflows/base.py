@@ -22,8 +22,8 @@ from etude.acting.policy import State as State
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec as NetworkSpec
 from etude.components.recipes import Recipe, remember
+from etude.compute.accelerate import REPAYS_COMPILING, is_captured
 from etude.compute.accelerate import Mode as ExecutionMode
-from etude.compute.accelerate import is_captured
 from etude.compute.captured import Captured
 from etude.compute.weak_methods import weakly
 from etude.compute.world import ALONE, World
@@ -207,6 +207,11 @@ class Workflow(Acts):
     def gradient_steps(cls, config: Config) -> int:
         """Return how many gradient steps the whole run takes, to judge whether compiling pays; 0 if it can't compile."""
         return 0
+
+    @classmethod
+    def repays_compiling(cls, config: Config) -> int:
+        """Return from how many gradient steps on a run on a CPU gains by compiling, which it then does by itself."""
+        return REPAYS_COMPILING
 
     @classmethod
     def remarks(cls, config: Config) -> list[str]:

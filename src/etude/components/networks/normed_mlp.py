@@ -136,15 +136,19 @@ class BatchedNormedMLP(nn.Module):
             for member in members
         )
 
-    def forward(self, observation: Observation) -> Tensor:
-        """(*batch, ...) → (E, *batch, outputs)"""
+    def forward(self, observation: Observation, chosen: Tensor | None = None) -> Tensor:
+        """(*batch, ...) → (E, *batch, outputs); of the `chosen` members alone where these are given, by number."""
         seen = self.encoder(observation)
-        values = seen.reshape(-1, seen.shape[-1]).expand(len(self.weights[0]), -1, -1)
-        for layer, (scale, shift) in enumerate(zip(self.scales, self.shifts, strict=True)):
-            values = torch.baddbmm(self.biases[layer], values, self.weights[layer])
+        weights, biases, scales, shifts = (
+            [*parts] if chosen is None else [part.index_select(0, chosen) for part in parts]
+            for parts in (self.weights, self.biases, self.scales, self.shifts)
+        )
+        values = seen.reshape(-1, seen.shape[-1]).expand(len(weights[0]), -1, -1)
+        for layer, (scale, shift) in enumerate(zip(scales, shifts, strict=True)):
+            values = torch.baddbmm(biases[layer], values, weights[layer])
             values = self.dropout(values) if layer == 0 and self.dropout is not None else values
             values = self.activate(torch.addcmul(shift, functional.layer_norm(values, values.shape[-1:]), scale))
-        values = torch.baddbmm(self.biases[-1], values, self.weights[-1])
+        values = torch.baddbmm(biases[-1], values, weights[-1])
         return values.view(len(values), *seen.shape[:-1], values.shape[-1])
 
 

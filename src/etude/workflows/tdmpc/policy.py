@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,8 +12,10 @@ from etude.acting.policy import ActorPolicy, ActResult, Mode, PartsPolicy, Polic
 from etude.components.distributions import SquashedGaussian, SquashedGaussianHead
 from etude.components.networks.groups import GroupReader
 from etude.components.networks.modes import evaluating
+from etude.components.networks.normed_mlp import BatchedNormedMLP
 from etude.components.planners import Plan, Planner, shifted
 from etude.components.two_hot import TwoHot
+from etude.compute.accelerate import compile_apart
 from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.workflows.tdmpc.config import TDMPCConfig
@@ -84,11 +87,14 @@ class WorldModel:
         outputs = self.reward(pairs)
         return outputs[..., :BINS], outputs[..., BINS]
 
-    def believed(self, outputs: Tensor, uniform: Tensor | None) -> Tensor:
-        """(E, ..., bins), (E,) → the values of two critics at random (2, ...); None: there are but two."""
-        if uniform is not None:
-            outputs = outputs.index_select(0, uniform.topk(BELIEVED).indices)
-        return self.two_hot.mean(outputs)
+    def believed(self, critics: nn.Module, pairs: Tensor, uniform: Tensor | None) -> Tensor:
+        """(..., D + A), (E,) → the values of two critics at random (2, ...); None: there are but two."""
+        if uniform is None:
+            return self.two_hot.mean(critics(pairs))
+        chosen = uniform.topk(BELIEVED).indices
+        if isinstance(critics, BatchedNormedMLP):  # the others need not be computed
+            return self.two_hot.mean(critics(pairs, chosen))
+        return self.two_hot.mean(critics(pairs).index_select(0, chosen))
 
     def value_of(self, latent: Tensor, actions: Tensor, uniform: Tensor | None) -> Tensor:
         """Return what sequences of actions are worth: (N, D), (N, S, H, A) → (N, S).
@@ -104,8 +110,7 @@ class WorldModel:
         counts = goes_on.cumprod(1)  # (N · S, H): what the step after each counts
         rewards = self.two_hot.mean(rewards)
         last = led_to[:, -1]
-        critics = self.critic(torch.cat([last, self.policy(last).mode()], -1))
-        value = self.believed(critics, uniform).mean(0)
+        value = self.believed(self.critic, torch.cat([last, self.policy(last).mode()], -1), uniform).mean(0)
         total = rewards[:, 0] + (rewards[:, 1:] * counts[:, :-1]).sum(1) + counts[:, -1] * value
         return total.view(count, samples)
 
@@ -133,6 +138,7 @@ class TDMPCPolicy(PartsPolicy):
         self._head: Any = model.head
         own = (settings.elites, settings.temperature, settings.min_std, settings.max_std, settings.momentum)
         self._planner = Planner(*own)
+        self._compiled: dict[int, Callable[..., tuple[Tensor, ...]]] = {}
         self.exportable = not settings.plan
 
     @property
@@ -152,16 +158,23 @@ class TDMPCPolicy(PartsPolicy):
 
     @torch.no_grad()
     def decide(
-        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
+        self,
+        observation: Observation,
+        state: State,
+        is_first: Tensor,
+        *,
+        mode: Mode,
+        generator: Generator,
+        compiled: bool = False,
     ) -> tuple[ActResult, Plan | None]:
-        """Act, and return the plan behind it, if there is one."""
+        """Act, and return the plan behind it, if there is one; `compiled` is for those who go on with as many tasks."""
         with evaluating(self._switched):
             latent = self._model.encode(observation)
             if not self._settings.plan:
                 policy = self._model.policy(latent)
                 sample = policy.mode() if mode == "greedy" else policy.sample(generator)
                 return ActResult(self._head.to_environment(sample), state, {"sample": sample}), None
-            plan = self.plan(latent, shifted(state, is_first), generator)
+            plan = self.plan(latent, shifted(state, is_first), generator, compiled=compiled)
         if mode == "greedy":
             sample = plan.mean[:, 0]
         else:
@@ -171,19 +184,35 @@ class TDMPCPolicy(PartsPolicy):
                 sample = (sample + plan.std[:, 0] * noise).clamp(-1, 1)
         return ActResult(self._head.to_environment(sample), plan.mean, {"sample": sample}), plan
 
-    def plan(self, latent: Tensor, mean: Tensor, generator: Generator) -> Plan:
+    def plan(self, latent: Tensor, mean: Tensor, generator: Generator, *, compiled: bool = False) -> Plan:
         """Plan from latents (N, D) and where planning begins (N, H, A)."""
         settings, (count, horizon, size) = self._settings, mean.shape
         on = {"device": latent.device, "generator": generator}
         drawn = settings.samples - settings.policy_samples
         noise = torch.randn(settings.iterations, count, drawn, horizon, size, **on)
         critics = self._model.critics
-        believed = iter(torch.rand(settings.iterations, critics, **on) if critics > BELIEVED else [None] * settings.iterations)
+        believed = torch.rand(settings.iterations, critics, **on) if critics > BELIEVED else [None] * settings.iterations
         proposals = None
         if settings.policy_samples:
             wanted = torch.randn(horizon, count, settings.policy_samples, size, **on)
             proposals = self._model.proposed(latent, wanted)
-        return self._planner(lambda actions: self._model.value_of(latent, actions, next(believed)), mean, noise, proposals)
+        if compiled and count not in self._compiled:
+            self._compiled[count] = compile_apart(self._improved, latent.device)
+        improved = self._compiled[count] if compiled else self._improved
+        plan = Plan.nothing(mean, settings.max_std)
+        for each, uniform in zip(noise, believed, strict=True):
+            plan = Plan(*improved(latent, plan.mean, plan.std, each, proposals, uniform))
+        return plan
+
+    def _improved(
+        self, latent: Tensor, mean: Tensor, std: Tensor, noise: Tensor, proposals: Tensor | None, uniform: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        """Take one iteration of planning: a function of tensors, which can be compiled."""
+        return (
+            *self._planner.improved(
+                lambda actions: self._model.value_of(latent, actions, uniform), mean, std, noise, proposals
+            ),
+        )
 
     def one_pass(self) -> Policy:
         """Return how it acts without planning; planning is many passes through the model."""

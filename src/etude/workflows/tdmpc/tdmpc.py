@@ -52,6 +52,8 @@ from etude.workflows.tdmpc.policy import BELIEVED, BINS, BoundedGaussianHead, Di
 USUAL_GAMMA = 0.99
 SHARE_OF_ENCODER = 0.3
 """The encoder's step size, as a share of the others'."""
+PLANS_REPAY_COMPILING, UPDATES_REPAY_COMPILING = 5_000, 20_000
+"""Gradient steps from which a third off each plan, or update, repays half a minute, or two minutes, of compiling for the CPU."""
 PLANNED = ("collect/plan_return", "collect/plan_std")
 
 
@@ -97,8 +99,15 @@ class TDMPC(PolicyWorkflow, OffPolicy):
 
     @classmethod
     def gradient_steps(cls, config: Config) -> int:
-        """None that are compiled."""
-        return 0
+        """Those on random actions, and those of planned decisions."""
+        settings, steps = config.algorithm, config.training.total_steps - _seed_steps(config)
+        first = settings.learning_starts if settings.pretrain is None else settings.pretrain
+        return first + int(steps / steps_per_decision(config.environment) * settings.updates_per_decision) if steps > 0 else 0
+
+    @classmethod
+    def repays_compiling(cls, config: Config) -> int:
+        """Planning repays it early, updates later."""
+        return PLANS_REPAY_COMPILING if config.algorithm.plan else UPDATES_REPAY_COMPILING
 
     @classmethod
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
@@ -138,6 +147,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         self.model = WorldModel({name: getattr(self, name) for name in names}, settings, device)
         self.target_critic = target_of(self.critic)
         self._policy = TDMPCPolicy(self.model, settings)
+        self._compiles_plans = context.mode == "compiled"  # for as many tasks as are explored; not for evaluating others
         self.scale = ReturnScale()
         self.return_low, self.return_high = self.scale.initial(device).values()
         self.planned = torch.zeros(len(PLANNED), device=device)
@@ -166,7 +176,9 @@ class TDMPC(PolicyWorkflow, OffPolicy):
                 Stage("policy", self.policy_loss, self.policy_optimizer, clip, state=own),
             ],
             after=Follow([self.critic], [self.target_critic], self.settings.tau),
-            is_compilable=False,  # a model that is unrolled, forth and back, takes minutes; it is still captured
+            # A model that is unrolled, forth and back, takes two minutes. On a GPU it is captured, which is as good.
+            is_compilable=self.context.device.type == "cpu"
+            and self.gradient_steps(self.context.config) >= UPDATES_REPAY_COMPILING,
         )
 
     # ---- losses -----------------------------------------------------------------------------------------------------------
@@ -210,8 +222,8 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         """Return what the critics are to say: (B, H), from latents of where each step led (B, H, D)."""
         policy, model = self.model.policy(led_to), self.model
         action = policy.at(noise.normal("next_action", policy.mean.shape))
-        outputs = self.target_critic(torch.cat([led_to, action], -1))
-        value = model.believed(outputs, self.chosen("target_critics", noise)).amin(0)
+        chosen = self.chosen("target_critics", noise)
+        value = model.believed(self.target_critic, torch.cat([led_to, action], -1), chosen).amin(0)
         return batch["reward"] + model.gamma * batch["terminated"].logical_not() * value
 
     def policy_loss(self, batch: Batch, carry: Mapping[str, Any], state: Mapping[str, Tensor], noise: Noise) -> Out:
@@ -219,8 +231,8 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         latents, weight, model = carry["latents"], carry["weight"], self.model
         policy = model.policy(latents)
         action = policy.at(noise.normal("action", policy.mean.shape))
-        outputs = self.critic(torch.cat([latents, action], -1))
-        value = model.believed(outputs, self.chosen("critics", noise)).mean(0)  # (B, H + 1)
+        chosen = self.chosen("critics", noise)
+        value = model.believed(self.critic, torch.cat([latents, action], -1), chosen).mean(0)  # (B, H + 1)
         scale = self.scale.updated(state, value[:, 0])
         # Before squashing, and times the number of actions, as the authors' code has it; constants are left out.
         entropy = model.actions * policy.log_std.sum(-1)
@@ -265,7 +277,8 @@ class TDMPC(PolicyWorkflow, OffPolicy):
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Act as the policy does; while exploring, note what the plan promises."""
-        result, plan = self._policy.decide(observation, state, is_first, mode=mode, generator=generator)
+        compiled = mode == "explore" and self._compiles_plans
+        result, plan = self._policy.decide(observation, state, is_first, mode=mode, generator=generator, compiled=compiled)
         if plan is not None and mode == "explore":
             self.planned.copy_(torch.stack([plan.value.mean(), plan.std[:, 0].mean()]))
         return result

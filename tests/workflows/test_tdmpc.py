@@ -13,6 +13,7 @@ from torch import Tensor
 from etude.acting.actor import Actor
 from etude.components.networks.normed_mlp import BatchedNormedMLP
 from etude.compute.accelerate import has_compiler
+from etude.compute.noise import Noise
 from etude.config.compose import compose
 from etude.deploy.graph import graph_of
 from etude.errors import ConfigError, UserError

@@ -22,15 +22,23 @@ SETTINGS: dict[Mode, str] = {"eager": "off", "compiled": "on", "captured": "capt
 """What `experiment.compile` says to have each of them."""
 
 
-def choose_mode(wanted: str, device: torch.device, gradient_steps: int, repays: int = REPAYS_COMPILING) -> Mode:
+def choose_mode(
+    wanted: str,
+    device: torch.device,
+    gradient_steps: int,
+    repays: int = REPAYS_COMPILING,
+    *,
+    compiles_on_gpu: bool = False,
+) -> Mode:
     """Return how updates run: a pure function of the settings, the device and the length of the run.
 
-    `repays` is from how many gradient steps on a CPU gains by compiling.
+    `repays` is from how many gradient steps on compiling gains time on a CPU, and with `compiles_on_gpu` there too.
     """
     if wanted == "off":
         return "eager"
     if device.type == "cuda":
-        return "compiled and captured" if wanted == "on" and has_gpu_compiler() else "captured"
+        compiles = wanted == "on" or (wanted == "auto" and compiles_on_gpu and gradient_steps >= repays)
+        return "compiled and captured" if compiles and has_gpu_compiler() else "captured"
     if device.type != "cpu" or not has_compiler() or wanted == "capture":
         return "eager"
     return "compiled" if wanted == "on" or gradient_steps >= repays else "eager"

@@ -41,7 +41,7 @@ class ExperimentConfig:
     """CPU threads for tensor work. More than one pays only for large networks and idle cores. Default: 1."""
     compile: Literal["auto", "on", "off", "capture"] = "auto"
     """Run updates compiled (on), which on CUDA are captured as graphs too; capture does that alone. auto: capture on CUDA, and
-    on the CPU compiled if the run is long enough to repay half a minute of compiling."""
+    compiled if the run is long enough to repay it: on the CPU, and for world models on CUDA."""
     tf32: bool = False
     """On a GPU: round the factors of matrix products to 10 bits, which makes large networks several times as fast."""
     deterministic: bool = False

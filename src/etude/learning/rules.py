@@ -33,6 +33,9 @@ class Group(NamedTuple):
         """Write what a step has made of parameters and moments, and its number, unless `skip` is 1."""
         made = [(self.parameters, parameters), *[(self.state[name], moments[name]) for name in moments]]
         for places, values in (*made, (self.state["step"], [count] * len(parameters))):
+            if skip is None and not torch.compiler.is_compiling():  # one launch for all
+                lists._foreach_copy_(places, values)
+                continue
             for old, new in zip(places, values, strict=True):
                 old.copy_(new if skip is None else torch.where(skip > 0, old, new))
 

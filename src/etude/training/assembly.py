@@ -96,7 +96,8 @@ def execution_mode(config: Config) -> Mode:
 
 
 def _mode(wanted: str, device: torch.device, workflow: type[Workflow], config: Config) -> Mode:
-    return choose_mode(wanted, device, workflow.gradient_steps(config), workflow.repays_compiling(config))
+    steps, repays = workflow.gradient_steps(config), workflow.repays_compiling(config)
+    return choose_mode(wanted, device, steps, repays, compiles_on_gpu=workflow.compiles_on_gpu)
 
 
 def acts_captured(config: Config) -> bool:

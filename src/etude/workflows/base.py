@@ -167,6 +167,8 @@ class Workflow(Acts):
     """Whether several processes may train it together: all that it learns by goes through the executor or the world."""
     of_rank: ClassVar[tuple[str, ...]] = ()
     """Attributes whose state differs from process to process, such as what each environment's rewards add up to."""
+    compiles_on_gpu: ClassVar[bool] = False
+    """Whether long runs on a GPU are compiled by themselves, and not only captured: where that halves the time of an update."""
     holds_others: ClassVar[tuple[str, ...]] = ()
     """Attributes that only hold parts which other attributes are, and are no state of their own."""
 
@@ -210,7 +212,7 @@ class Workflow(Acts):
 
     @classmethod
     def repays_compiling(cls, config: Config) -> int:
-        """Return from how many gradient steps on a run on a CPU gains by compiling, which it then does by itself."""
+        """Return from how many gradient steps on a run gains time by compiling, which it then does by itself."""
         return REPAYS_COMPILING
 
     @classmethod

@@ -64,6 +64,8 @@ from etude.workflows.dreamer.behaviour import (
 from etude.workflows.dreamer.config import COLUMNS, SIZES, DreamerConfig, make_latents, window
 from etude.workflows.metrics import Metrics
 
+UPDATES_REPAY_COMPILING = 4_000
+"""Updates from which halving each of them repays two minutes of compiling."""
 WINDOWS_SHOWN, STEPS_SEEN = 6, 5
 """Windows in a film of predictions, and how many steps of them the model sees before it predicts."""
 
@@ -82,6 +84,7 @@ class Dreamer(PolicyWorkflow):
     critic: nn.Module
     columns = COLUMNS
     holds_others = ("_world", "_behaviour", "_objective")
+    compiles_on_gpu = True
 
     # ---- what the config needs to know --------------------------------------------------------------------------------
 
@@ -126,6 +129,11 @@ class Dreamer(PolicyWorkflow):
         """Return how many updates the whole run takes."""
         steps = max(0, config.training.total_steps - config.algorithm.learning_starts)
         return config.algorithm.pretrain_updates + int(cls.updates_per_step(config) * steps)
+
+    @classmethod
+    def repays_compiling(cls, config: Config) -> int:
+        """Early: an update takes long."""
+        return UPDATES_REPAY_COMPILING
 
     @classmethod
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:

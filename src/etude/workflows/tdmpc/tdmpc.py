@@ -53,7 +53,7 @@ USUAL_GAMMA = 0.99
 SHARE_OF_ENCODER = 0.3
 """The encoder's step size, as a share of the others'."""
 PLANS_REPAY_COMPILING, UPDATES_REPAY_COMPILING = 5_000, 20_000
-"""Gradient steps from which a third off each plan, or update, repays half a minute, or two minutes, of compiling for the CPU."""
+"""Gradient steps from which a third off each plan, or update, repays half a minute, or two minutes, of compiling."""
 PLANNED = ("collect/plan_return", "collect/plan_std")
 
 

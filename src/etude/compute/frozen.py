@@ -24,8 +24,8 @@ def frozen(module: Module) -> Module:
     twins: dict[torch.dtype | None, Module] = vars(module).setdefault("_frozen_twins", {})
     if dtype not in twins:
         twins[dtype] = _twin(module, dtype)
-    if dtype is not None:
-        lists._foreach_copy_(list(twins[dtype].parameters()), [parameter.detach() for parameter in parameters])
+    if dtype is not None:  # by `data`: to autograd, what is written again within an update is what it was
+        lists._foreach_copy_([own.data for own in twins[dtype].parameters()], [parameter.data for parameter in parameters])
     return twins[dtype]
 
 

@@ -22,9 +22,8 @@ from etude.acting.policy import State as State
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec as NetworkSpec
 from etude.components.recipes import Recipe, remember
-from etude.compute.accelerate import REPAYS_COMPILING
+from etude.compute.accelerate import REPAYS_COMPILING, is_captured
 from etude.compute.accelerate import Mode as ExecutionMode
-from etude.compute.accelerate import is_captured
 from etude.compute.captured import Captured
 from etude.compute.weak_methods import weakly
 from etude.compute.world import ALONE, World

@@ -28,10 +28,12 @@ from torch.nn import functional
 
 from etude.components.critics import Follow, target_of
 from etude.components.distributions import check_mask
-from etude.components.networks.groups import ACTOR
+from etude.components.networks.encoder import FlatEncoder
+from etude.components.networks.groups import ACTOR, group_of
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
+from etude.components.random_shift import Draw, RandomShift
 from etude.components.return_scale import ReturnScale
 from etude.compute.trees import at
 from etude.config.schedules import Schedule
@@ -46,14 +48,14 @@ from etude.learning.sources import Replayed
 from etude.learning.update import Batch, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, PolicyWorkflow, State, hook
 from etude.workflows.off_policy import OffPolicy, random_actions
-from etude.workflows.tdmpc.config import TDMPCConfig
+from etude.workflows.tdmpc.config import TDMPCConfig, passes_on
 from etude.workflows.tdmpc.policy import BELIEVED, BINS, BoundedGaussianHead, Discount, TDMPCPolicy, WorldModel
 
 USUAL_GAMMA = 0.99
 SHARE_OF_ENCODER = 0.3
 """The encoder's step size, as a share of the others'."""
 PLANS_REPAY_COMPILING, UPDATES_REPAY_COMPILING = 5_000, 20_000
-"""Gradient steps from which a third off each plan, or update, repays half a minute, or two minutes, of compiling for the CPU."""
+"""Gradient steps from which a third off each plan repays half a minute of compiling for the CPU; or off each update, two."""
 PLANNED = ("collect/plan_return", "collect/plan_std")
 
 
@@ -124,6 +126,8 @@ class TDMPC(PolicyWorkflow, OffPolicy):
     ) -> dict[str, NetworkSpec]:
         """All but the encoder read latents; rewards, ends and values begin as zeros."""
         size, head = config.algorithm.sizes, BoundedGaussianHead(action_space)  # type: ignore[arg-type] # checked
+        if passes_on(config):
+            size = size._replace(latent=FlatEncoder(group_of(ACTOR, observation_space) or observation_space).size)
         pair, hidden = size.latent + head.actions, (size.hidden, size.hidden)
         return {
             "encoder": NetworkSpec(size.latent, hidden_dims=size.encoder, group=ACTOR),
@@ -142,7 +146,10 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         self.head = BoundedGaussianHead(context.action_space).to(device)  # type: ignore[arg-type] # checked
         mode = context.config.environment.normalize_observations
         self.normalizer = ObservationNormalizer(context.observation_space, mode).to(device)
-        self.discount = Discount(_discount(context)).to(device)
+        self.discount = Discount(_discount(context), None if settings.min_std.is_constant else self.scheduled("min_std")).to(
+            device
+        )
+        self.shift = RandomShift(context.observation_space, settings.random_shift)
         names = ("normalizer", "encoder", "dynamics", "reward", "critic", "actor", "head", "discount")
         self.model = WorldModel({name: getattr(self, name) for name in names}, settings, device)
         self.target_critic = target_of(self.critic)
@@ -156,6 +163,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         rate, of_encoder = self.scheduled("learning_rate"), self.scheduled("encoder_learning_rate")
         rest = [parameter for part in (self.dynamics, self.reward, self.critic) for parameter in part.parameters()]
         groups = {"encoder": (list(self.encoder.parameters()), of_encoder), "rest": (rest, rate)}
+        groups = {name: group for name, group in groups.items() if group[0]}  # an encoder that passes on has no weights
         self.model_optimizer = build_optimizer(settings.optimizer, groups)
         self.policy_optimizer = build_optimizer(_steadier(settings.optimizer), {"": (list(self.actor.parameters()), rate)})
         self._executor = self.executor(self.losses())
@@ -190,9 +198,9 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         inside = batch["is_first"][:, 1:].logical_not().float().cumprod(1)
         inside = torch.cat([torch.ones_like(terminated[:, :1]), inside], 1)  # (B, H): 1 up to the first end
         with torch.no_grad():
-            led_to = model.encode(batch["next_observation"])
+            led_to = model.encode(self.shift(batch["next_observation"], _named("next_shift", noise)))
             targets = self.targets(batch, led_to, noise)
-        first = model.encode(at(batch["observation"], (slice(None), 0)))
+        first = model.encode(self.shift(at(batch["observation"], (slice(None), 0)), _named("first_shift", noise)))
         pairs, latents = model.ahead(first, batch["sample"])
         rewards, ends = model.earned(pairs)
         values = self.critic(pairs)  # (E, B, H, bins)
@@ -319,6 +327,10 @@ def _discount(context: Context) -> float:
         return USUAL_GAMMA
     fifth = limit / environment.action_repeat / 5
     return min(0.995, max(0.95, (fifth - 1) / fifth))
+
+
+def _named(prefix: str, noise: Noise) -> Draw:
+    return lambda name, shape: noise.uniform(f"{prefix} {name}".rstrip(), shape)
 
 
 def _steadier(optimizer: Part) -> Part:

@@ -154,8 +154,8 @@ class TDMPCConfig(AlgorithmSettings):
         simplex = getattr(config.network.get("dynamics"), "simplex", None)
         if passes_on(config) and simplex is not None:
             yield (
-                f"network.dynamics.simplex={simplex}: with network.encoder.type=identity it predicts observations, which lie on "
-                "no simplex; set it to null, or network.dynamics.type=mlp"
+                f"network.dynamics.simplex={simplex}: with network.encoder.type=identity it predicts observations, which lie "
+                "on no simplex; set it to null, or network.dynamics.type=mlp"
             )
         if passes_on(config) and self.latent_dim is not None:
             yield f"algorithm.latent_dim={self.latent_dim}: with network.encoder.type=identity it follows; leave it out"

@@ -26,6 +26,7 @@ from gymnasium import spaces
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from etude.components import plan_view
 from etude.components.critics import Follow, target_of
 from etude.components.distributions import check_mask
 from etude.components.networks.encoder import FlatEncoder
@@ -56,6 +57,7 @@ SHARE_OF_ENCODER = 0.3
 """The encoder's step size, as a share of the others'."""
 PLANS_REPAY_COMPILING, UPDATES_REPAY_COMPILING = 5_000, 20_000
 """Gradient steps from which a third off each plan repays half a minute of compiling for the CPU; or off each update, two."""
+STATES_SHOWN, WINDOWS_SHOWN = 4, 12
 PLANNED = ("collect/plan_return", "collect/plan_std")
 
 
@@ -195,8 +197,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         """Predict latents, rewards, ends and values along each window (B, H)."""
         model, settings = self.model, self.settings
         terminated = batch["terminated"].float()
-        inside = batch["is_first"][:, 1:].logical_not().float().cumprod(1)
-        inside = torch.cat([torch.ones_like(terminated[:, :1]), inside], 1)  # (B, H): 1 up to the first end
+        inside = _inside(batch)
         with torch.no_grad():
             led_to = model.encode(self.shift(batch["next_observation"], _named("next_shift", noise)))
             targets = self.targets(batch, led_to, noise)
@@ -309,6 +310,23 @@ class TDMPC(PolicyWorkflow, OffPolicy):
             outputs = self.critic(torch.cat([latent, model.policy(latent).mode()], -1))
         return model.two_hot.mean(outputs).mean(0)
 
+    @torch.no_grad()
+    def media(self, generator: Generator) -> Mapping[str, Tensor]:
+        """Plans from a few replayed states beside the policy network's actions, and predicted beside received rewards."""
+        replay: Any = next(iter(self.context.buffers.values()))
+        if not replay.ready:
+            return {}
+        batch, model = replay.peek(WINDOWS_SHOWN, generator, self.columns), self.model
+        with evaluating(mode_dependent(*model.parts.values())):
+            first = model.encode(at(batch["observation"], (slice(None), 0)))
+            predicted = model.two_hot.mean(model.earned(model.ahead(first, batch["sample"])[0])[0])
+            states = first[:STATES_SHOWN]
+            nothing = states.new_zeros(len(states), self.settings.horizon, model.actions)
+            plan = self._policy.plan(states, nothing, generator)
+            own = model.proposed(states, nothing.movedim(1, 0).unsqueeze(2))[:, 0]
+        shown = {"rewards": plan_view.rewards(batch["reward"], predicted, _inside(batch))}
+        return {"plans": plan_view.plans(plan, own), **shown} if self.settings.plan else shown
+
 
 def _seed_steps(config: Config) -> int:
     """Return the environment steps of the seed phase: enough decisions, and a window in each environment."""
@@ -327,6 +345,12 @@ def _discount(context: Context) -> float:
         return USUAL_GAMMA
     fifth = limit / environment.action_repeat / 5
     return min(0.995, max(0.95, (fifth - 1) / fifth))
+
+
+def _inside(batch: Batch) -> Tensor:
+    """Return 1 for steps up to the first end in each window, and 0 behind it: (B, H)."""
+    later = batch["is_first"][:, 1:].logical_not().float().cumprod(1)
+    return torch.cat([torch.ones_like(batch["reward"][:, :1]), later], 1)
 
 
 def _named(prefix: str, noise: Noise) -> Draw:

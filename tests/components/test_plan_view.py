@@ -22,9 +22,9 @@ def test_a_panel_shows_mean_deviation_elites_and_policy_at_each_step() -> None:
     picture = plan_view.plans(plan, torch.full_like(mean, -0.9))
     assert picture.shape == (HEIGHT, 2 * STEP_WIDTH, 3)
     middles = (STEP_WIDTH // 2, STEP_WIDTH + STEP_WIDTH // 2)
-    for column, share in zip(middles, (0.25, 0.75), strict=True):  # from the top, which is 1
+    for column, share in zip(middles, (0.28, 0.72), strict=True):  # from the top
         assert abs(rows_of(picture, SEES, column).mean() - share * HEIGHT) < 3
-        assert abs(rows_of(picture, PREDICTS, column).mean() - 0.95 * HEIGHT) < 4
+        assert abs(rows_of(picture, PREDICTS, column).mean() - 0.89 * HEIGHT) < 4
         assert abs(rows_of(picture, ELITE, column).mean() - 0.5 * HEIGHT) < 3
         assert len(rows_of(picture, BAND, column)) > 0.1 * HEIGHT
 

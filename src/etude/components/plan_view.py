@@ -1,8 +1,8 @@
 """What is planned, as pictures: action sequences in a few states, and the rewards that a model expects along what was done.
 
-plans     a row for each state, a panel for each action, time to the right, ±1 at the edges: elites thin and grey, the
+plans     a row for each state, a panel for each action, time to the right, −1 to 1 upwards: elites thin and grey, the
           mean in green on a band of its deviation, and in red what the policy network would do
-rewards   one strip for all windows, side by side: what was received in grey, what was predicted in red
+rewards   a panel for each window: what was received in grey, what was predicted in red
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ BAND, ELITE, MIDDLE, EDGE = (214, 236, 217), (198, 198, 198), (235, 235, 235), (
 HEIGHT, STEP_WIDTH, GAP = 96, 40, 6
 """Of a panel in pixels; its width is that of its steps."""
 LARGEST = 6
-"""Panels in a row: the first actions."""
+"""Panels in a row of plans: the first actions."""
+WINDOWS_IN_A_ROW = 4
+ACTIONS = (-1.15, 1.15)
+"""What a panel shows of them: those at a bound are not on its edge."""
 ELITES_SHOWN = 12
 
 
@@ -33,7 +36,7 @@ def plans(plan: Plan, policy: Tensor) -> Tensor:
         _beside([_panel(mean[n, :, a], std[n, :, a], elites[n, :, :, a], own[n, :, a]) for a in actions])
         for n in range(len(mean))
     ]
-    return torch.from_numpy(np.concatenate([row for each in rows for row in (each, _gap(GAP, each.shape[1]))][:-1]))
+    return torch.from_numpy(_below(rows))
 
 
 def rewards(received: Tensor, predicted: Tensor, inside: Tensor) -> Tensor:
@@ -48,7 +51,9 @@ def rewards(received: Tensor, predicted: Tensor, inside: Tensor) -> Tensor:
         for values, colour in ((truth, TRUTH), (guess, PREDICTS)):
             _line(panel, values[:steps], (limits[0] - margin, limits[1] + margin), colour)
         panels.append(panel)
-    return torch.from_numpy(_beside(panels))
+    rows = [panels[k : k + WINDOWS_IN_A_ROW] for k in range(0, len(panels), WINDOWS_IN_A_ROW)]
+    rows[-1] += [_empty(real.shape[1])] * (len(rows[0]) - len(rows[-1]))
+    return torch.from_numpy(_below([_beside(row) for row in rows]))
 
 
 def _panel(mean: np.ndarray, std: np.ndarray, elites: np.ndarray, policy: np.ndarray) -> np.ndarray:
@@ -56,9 +61,9 @@ def _panel(mean: np.ndarray, std: np.ndarray, elites: np.ndarray, policy: np.nda
     _fill(panel, mean - std, mean + std)
     panel[HEIGHT // 2] = np.minimum(panel[HEIGHT // 2], MIDDLE)
     for elite in elites:
-        _line(panel, elite, (-1, 1), ELITE, thickness=1)
-    _line(panel, policy, (-1, 1), PREDICTS)
-    _line(panel, mean, (-1, 1), SEES)
+        _line(panel, elite, ACTIONS, ELITE, thickness=1)
+    _line(panel, policy, ACTIONS, PREDICTS)
+    _line(panel, mean, ACTIONS, SEES)
     return panel
 
 
@@ -85,13 +90,15 @@ def _line(panel: np.ndarray, values: np.ndarray, limits: tuple[float, float], co
 
 
 def _fill(panel: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-    for x, (top, bottom) in enumerate(zip(_heights(high, (-1, 1)), _heights(low, (-1, 1)), strict=True)):
+    for x, (top, bottom) in enumerate(zip(_heights(high, ACTIONS), _heights(low, ACTIONS), strict=True)):
         panel[top : bottom + 1, x] = BAND
 
 
-def _gap(height: int, width: int) -> np.ndarray:
-    return np.full((height, width, 3), 255, np.uint8)
-
-
 def _beside(panels: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate([part for panel in panels for part in (panel, _gap(HEIGHT, GAP))][:-1], axis=1)
+    gap = np.full((HEIGHT, GAP, 3), 255, np.uint8)
+    return np.concatenate([part for panel in panels for part in (panel, gap)][:-1], axis=1)
+
+
+def _below(rows: list[np.ndarray]) -> np.ndarray:
+    gap = np.full((GAP, rows[0].shape[1], 3), 255, np.uint8)
+    return np.concatenate([part for row in rows for part in (row, gap)][:-1])

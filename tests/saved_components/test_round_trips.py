@@ -174,6 +174,7 @@ NETWORKS = {
     "mlp of many parts": (DICT, {"type": "mlp", "encoders": {"state": {"type": "mlp", "hidden_dims": [5]}}}),
     "cnn": (DICT, {"type": "cnn", "hidden_dims": [9]}),
     "normed_mlp": (DICT, {"type": "normed_mlp", "hidden_dims": [9], "simplex": 3}),
+    "identity": (spaces.Box(-1, 1, (3,)), {"type": "identity"}),
     "gru": (BOX, {"type": "gru"}),
     "lstm": (DICT, {"type": "lstm"}),
     "transformer": (BOX, {"type": "transformer", "window": 4, "width": 8, "heads": 2}),

@@ -18,52 +18,13 @@ from etude.config.compose import compose
 from etude.deploy.graph import graph_of
 from etude.errors import ConfigError, UserError
 from etude.orchestration.inspection import bottleneck
-from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
 from etude.workflows.tdmpc.config import SIZES
 from etude.workflows.tdmpc.policy import BINS
 from etude.workflows.tdmpc.tdmpc import TDMPC
 from tests.capture_double import no_host_reads, pretend_capture
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
-from tests.workflows.tiny_replay_runs import start
-
-TINY = (
-    *(f"network.{role}.hidden_dims=[16]" for role in ("encoder", "dynamics", "reward", "critic", "actor")),
-    *(
-        "algorithm.size=small",
-        "algorithm.latent_dim=16",
-        "algorithm.batch_size=8",
-        "algorithm.learning_starts=40",
-        "algorithm.pretrain=6",
-    ),
-    *("algorithm.samples=16", "algorithm.policy_samples=4", "algorithm.elites=4", "algorithm.iterations=2"),
-    *("algorithm.updates_per_decision=0.5", "environment.num_envs=2", "training.total_steps=100"),
-    *("evaluation.every_steps=0", "evaluation.every_updates=0"),
-)
-ENDINGS = "etude.testing.probes:probe/Endings-v0:tdmpc"
-BOX_ACTIONS = "environment.kwargs={observations: box, actions: box}"
-
-
-def build(spec: str = "Pendulum-v1:tdmpc", *words: str) -> Orchestrator:
-    orchestrator = start(spec, (*TINY, *words))
-    orchestrator.stopwatch.start(orchestrator.scheduler.reading())
-    return orchestrator
-
-
-def trained(orchestrator: Orchestrator, updates: int = 6) -> Any:
-    """Run until so many updates were taken, and return the workflow."""
-    while orchestrator.counters.updates < updates:
-        orchestrator._run_cycle()
-    return orchestrator.workflow
-
-
-def window_of_workflow(w: Any) -> dict[str, Any]:
-    return w.context.buffers["replay"].sample(8, w.context.streams["buffer"])
-
-
-def window_of(orchestrator: Orchestrator, n: int = 8) -> dict[str, Any]:
-    return orchestrator.buffers["replay"].sample(n, orchestrator.streams["buffer"])
-
+from tests.workflows.tdmpc_runs import BOX_ACTIONS, ENDINGS, TINY, build, trained, window_of
 
 # ---- losses -----------------------------------------------------------------------------------------------------------------
 
@@ -437,7 +398,8 @@ def test_compiling_updates_is_not_advised_where_it_takes_minutes() -> None:
 
 @pytest.mark.slow
 def test_a_compiled_plan_is_the_eager_plan() -> None:
-    w = trained(build("Pendulum-v1:tdmpc", "algorithm.critics=3"))
+    orchestrator = build("Pendulum-v1:tdmpc", "algorithm.critics=3")
+    w = trained(orchestrator)
     policy, seen, first = w.policy(), torch.randn(2, 3), torch.zeros(2, dtype=torch.bool)
     state = policy.initial_state(2)
     for _ in range(3):  # the weights are read where they are, as they are then
@@ -447,7 +409,7 @@ def test_a_compiled_plan_is_the_eager_plan() -> None:
         ]
         for one, other in zip(*plans, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-        w.learn(window_of_workflow(w))
+        w.learn(window_of(orchestrator))
 
 
 # ---- what it can't do -------------------------------------------------------------------------------------------------------

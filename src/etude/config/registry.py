@@ -211,6 +211,7 @@ networks = Registry(
             "etude.components.networks.normed_mlp:NormedMLP",
             "Fully connected layers with layer norms, and latents on simplices",
         ),
+        "identity": ("etude.components.networks.identity:Identity", "No network: the observation itself, as one vector"),
         "decoder": ("etude.components.networks.decoder:Decoder", "From features back to vectors and pictures"),
         "world_mlp": (
             "etude.components.networks.world_mlp:WorldMLP",

@@ -25,6 +25,11 @@ from etude.config.validate import Part
 from etude.workflows.off_policy import left_out_problems
 
 
+def passes_on(config: Config) -> bool:
+    """Whether the raw vector is the latent."""
+    return getattr(config.network.get("encoder"), "type", None) == "identity"
+
+
 class Size(NamedTuple):
     """Widths of a named size."""
 
@@ -74,8 +79,8 @@ class TDMPCConfig(AlgorithmSettings):
     """How many of the best make the next round's mean and deviation."""
     temperature: NonNegativeFloat = 0.5
     """How much more the better of these count, per unit of return; 0 is the cross-entropy method."""
-    min_std: PositiveFloat = 0.05
-    """Smallest deviation of planned actions, which is the noise of exploring too."""
+    min_std: PositiveSchedule = Schedule.constant(0.05)
+    """Smallest deviation of planned actions, which is the noise of exploring too. It may be a schedule."""
     max_std: PositiveFloat = 2.0
     """Deviation that planning begins with, on a scale where actions are between -1 and 1."""
     momentum: UnitInterval = 0.0
@@ -109,6 +114,9 @@ class TDMPCConfig(AlgorithmSettings):
     """Weight of predicting where the task ends, if it is `episodic`."""
     entropy_coef: NonNegativeFloat = 1e-4
     """Weight of the policy network's entropy."""
+    random_shift: NonNegativeInt | None = None
+    """Pixels that pictures are moved by at random while learning, each by itself, so that what is learnt does not depend on
+    where things are; 0: not at all. Default: 3 of 64, and in proportion."""
     episodic: bool = True
     """Learn where the task ends, and count nothing behind an end in plans. It costs next to nothing; false for tasks that only
     a time limit cuts."""
@@ -141,8 +149,16 @@ class TDMPCConfig(AlgorithmSettings):
             yield f"algorithm.policy_samples={self.policy_samples}: must be less than algorithm.samples={self.samples}"
         if self.elites > self.samples:
             yield f"algorithm.elites={self.elites}: must be at most algorithm.samples={self.samples}"
-        if self.min_std > self.max_std:
-            yield f"algorithm.min_std={self.min_std:g}: must be at most algorithm.max_std={self.max_std:g}"
+        if (largest := max(self.min_std.start, self.min_std.end)) > self.max_std:
+            yield f"algorithm.min_std={largest:g}: must be at most algorithm.max_std={self.max_std:g}"
+        simplex = getattr(config.network.get("dynamics"), "simplex", None)
+        if passes_on(config) and simplex is not None:
+            yield (
+                f"network.dynamics.simplex={simplex}: with network.encoder.type=identity it predicts observations, which lie "
+                "on no simplex; set it to null, or network.dynamics.type=mlp"
+            )
+        if passes_on(config) and self.latent_dim is not None:
+            yield f"algorithm.latent_dim={self.latent_dim}: with network.encoder.type=identity it follows; leave it out"
         for name, replay in config.buffers.items():
             if getattr(replay, "sequence", None) not in (None, self.horizon):
                 yield (

@@ -38,13 +38,18 @@ class BoundedGaussianHead(SquashedGaussianHead):
 
 
 class Discount(nn.Module):
-    """The discount, kept with the weights: it may follow from an episode's length, which a policy by itself does not know."""
+    """The discount, kept with the weights: it may follow from an episode's length, which a policy by itself does not know.
+
+    So is the smallest deviation of a plan, where that changes over a run.
+    """
 
     gamma: Tensor
+    min_std: Tensor | None
 
-    def __init__(self, gamma: float) -> None:
+    def __init__(self, gamma: float, min_std: Tensor | None = None) -> None:
         super().__init__()
         self.register_buffer("gamma", torch.tensor(gamma))
+        self.register_buffer("min_std", min_std)  # the tensor itself, which the schedule writes to
 
 
 class WorldModel:
@@ -136,8 +141,9 @@ class TDMPCPolicy(PartsPolicy):
         super().__init__(**model.parts)
         self._model, self._settings = model, settings
         self._head: Any = model.head
-        own = (settings.elites, settings.temperature, settings.min_std, settings.max_std, settings.momentum)
-        self._planner = Planner(*own)
+        scheduled: Tensor | None = model.discount.min_std  # type: ignore[assignment] # a buffer, or None
+        smallest = settings.min_std.start if scheduled is None else scheduled
+        self._planner = Planner(settings.elites, settings.temperature, smallest, settings.max_std, settings.momentum)
         self._compiled: dict[int, Callable[..., tuple[Tensor, ...]]] = {}
         self.exportable = not settings.plan
 

@@ -26,12 +26,15 @@ from gymnasium import spaces
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from etude.components import plan_view
 from etude.components.critics import Follow, target_of
 from etude.components.distributions import check_mask
-from etude.components.networks.groups import ACTOR
+from etude.components.networks.encoder import FlatEncoder
+from etude.components.networks.groups import ACTOR, group_of
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
+from etude.components.random_shift import Draw, RandomShift
 from etude.components.return_scale import ReturnScale
 from etude.compute.noise import Noise
 from etude.compute.trees import at
@@ -46,14 +49,15 @@ from etude.learning.sources import Replayed
 from etude.learning.update import Batch, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, PolicyWorkflow, State, hook
 from etude.workflows.off_policy import OffPolicy, random_actions
-from etude.workflows.tdmpc.config import TDMPCConfig
+from etude.workflows.tdmpc.config import TDMPCConfig, passes_on
 from etude.workflows.tdmpc.policy import BELIEVED, BINS, BoundedGaussianHead, Discount, TDMPCPolicy, WorldModel
 
 USUAL_GAMMA = 0.99
 SHARE_OF_ENCODER = 0.3
 """The encoder's step size, as a share of the others'."""
 PLANS_REPAY_COMPILING, UPDATES_REPAY_COMPILING = 5_000, 20_000
-"""Gradient steps from which a third off each plan, or update, repays half a minute, or two minutes, of compiling."""
+"""Gradient steps from which a third off each plan repays half a minute of compiling for the CPU; or off each update, two."""
+STATES_SHOWN, WINDOWS_SHOWN = 4, 12
 PLANNED = ("collect/plan_return", "collect/plan_std")
 
 
@@ -124,6 +128,8 @@ class TDMPC(PolicyWorkflow, OffPolicy):
     ) -> dict[str, NetworkSpec]:
         """All but the encoder read latents; rewards, ends and values begin as zeros."""
         size, head = config.algorithm.sizes, BoundedGaussianHead(action_space)  # type: ignore[arg-type] # checked
+        if passes_on(config):
+            size = size._replace(latent=FlatEncoder(group_of(ACTOR, observation_space) or observation_space).size)
         pair, hidden = size.latent + head.actions, (size.hidden, size.hidden)
         return {
             "encoder": NetworkSpec(size.latent, hidden_dims=size.encoder, group=ACTOR),
@@ -142,7 +148,10 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         self.head = BoundedGaussianHead(context.action_space).to(device)  # type: ignore[arg-type] # checked
         mode = context.config.environment.normalize_observations
         self.normalizer = ObservationNormalizer(context.observation_space, mode).to(device)
-        self.discount = Discount(_discount(context)).to(device)
+        self.discount = Discount(_discount(context), None if settings.min_std.is_constant else self.scheduled("min_std")).to(
+            device
+        )
+        self.shift = RandomShift(context.observation_space, settings.random_shift)
         names = ("normalizer", "encoder", "dynamics", "reward", "critic", "actor", "head", "discount")
         self.model = WorldModel({name: getattr(self, name) for name in names}, settings, device)
         self.target_critic = target_of(self.critic)
@@ -156,6 +165,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         rate, of_encoder = self.scheduled("learning_rate"), self.scheduled("encoder_learning_rate")
         rest = [parameter for part in (self.dynamics, self.reward, self.critic) for parameter in part.parameters()]
         groups = {"encoder": (list(self.encoder.parameters()), of_encoder), "rest": (rest, rate)}
+        groups = {name: group for name, group in groups.items() if group[0]}  # an encoder that passes on has no weights
         self.model_optimizer = build_optimizer(settings.optimizer, groups)
         self.policy_optimizer = build_optimizer(_steadier(settings.optimizer), {"": (list(self.actor.parameters()), rate)})
         self._executor = self.executor(self.losses())
@@ -187,12 +197,11 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         """Predict latents, rewards, ends and values along each window (B, H)."""
         model, settings = self.model, self.settings
         terminated = batch["terminated"].float()
-        inside = batch["is_first"][:, 1:].logical_not().float().cumprod(1)
-        inside = torch.cat([torch.ones_like(terminated[:, :1]), inside], 1)  # (B, H): 1 up to the first end
+        inside = _inside(batch)
         with torch.no_grad():
-            led_to = model.encode(batch["next_observation"])
+            led_to = model.encode(self.shift(batch["next_observation"], _named("next_shift", noise)))
             targets = self.targets(batch, led_to, noise)
-        first = model.encode(at(batch["observation"], (slice(None), 0)))
+        first = model.encode(self.shift(at(batch["observation"], (slice(None), 0)), _named("first_shift", noise)))
         pairs, latents = model.ahead(first, batch["sample"])
         rewards, ends = model.earned(pairs)
         values = self.critic(pairs)  # (E, B, H, bins)
@@ -301,6 +310,23 @@ class TDMPC(PolicyWorkflow, OffPolicy):
             outputs = self.critic(torch.cat([latent, model.policy(latent).mode()], -1))
         return model.two_hot.mean(outputs).mean(0)
 
+    @torch.no_grad()
+    def media(self, generator: Generator) -> Mapping[str, Tensor]:
+        """Plans from a few replayed states beside the policy network's actions, and predicted beside received rewards."""
+        replay: Any = next(iter(self.context.buffers.values()))
+        if not replay.ready:
+            return {}
+        batch, model = replay.peek(WINDOWS_SHOWN, generator, self.columns), self.model
+        with evaluating(mode_dependent(*model.parts.values())):
+            first = model.encode(at(batch["observation"], (slice(None), 0)))
+            predicted = model.two_hot.mean(model.earned(model.ahead(first, batch["sample"])[0])[0])
+            states = first[:STATES_SHOWN]
+            nothing = states.new_zeros(len(states), self.settings.horizon, model.actions)
+            plan = self._policy.plan(states, nothing, generator)
+            own = model.proposed(states, nothing.movedim(1, 0).unsqueeze(2))[:, 0]
+        shown = {"rewards": plan_view.rewards(batch["reward"], predicted, _inside(batch))}
+        return {"plans": plan_view.plans(plan, own), **shown} if self.settings.plan else shown
+
 
 def _seed_steps(config: Config) -> int:
     """Return the environment steps of the seed phase: enough decisions, and a window in each environment."""
@@ -319,6 +345,16 @@ def _discount(context: Context) -> float:
         return USUAL_GAMMA
     fifth = limit / environment.action_repeat / 5
     return min(0.995, max(0.95, (fifth - 1) / fifth))
+
+
+def _inside(batch: Batch) -> Tensor:
+    """Return 1 for steps up to the first end in each window, and 0 behind it: (B, H)."""
+    later = batch["is_first"][:, 1:].logical_not().float().cumprod(1)
+    return torch.cat([torch.ones_like(batch["reward"][:, :1]), later], 1)
+
+
+def _named(prefix: str, noise: Noise) -> Draw:
+    return lambda name, shape: noise.uniform(f"{prefix} {name}".rstrip(), shape)
 
 
 def _steadier(optimizer: Part) -> Part:

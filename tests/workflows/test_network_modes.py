@@ -78,7 +78,6 @@ CASES = {
     "CartPole-v1:ppo": (("actor", "critic"), ("algorithm.rollout_steps=16", "algorithm.batch_size=16", "algorithm.epochs=2")),
     "CartPole-v1:a2c": (("actor", "critic"), ("algorithm.rollout_steps=8",)),
     "CartPole-v1:reinforce": (("actor",), ("algorithm.rollout_steps=32",)),
-    "CartPole-v1:cma_es": (("actor",), ("environment.max_episode_steps=8", "algorithm.population=4")),
     "CartPole-v1:dqn": (("q",), (*REPLAY, "algorithm.epsilon=0.1")),
     "CartPole-v1:sac": (("actor", "critic"), REPLAY),
     "Pendulum-v1:sac": (("actor", "critic"), REPLAY),

@@ -46,7 +46,7 @@ SHORT_DREAMER = (
     *("algorithm.size=tiny", "algorithm.learning_starts=64", "algorithm.batch_size=4", "algorithm.train_ratio=2"),
     *("buffers.replay.sequence=8", "buffers.replay.capacity=10_000", "algorithm.horizon=3"),
 )
-SHORT_EVOLUTION = ("algorithm.population=4", "algorithm.episodes=1", "environment.max_episode_steps=8")
+SHORT_EVOLUTION = ("algorithm.population=4", "algorithm.episodes=1", "environment.max_episode_steps=7")
 
 
 @pytest.mark.parametrize("spec", [*SPECS, *FAMILY_SPECS])

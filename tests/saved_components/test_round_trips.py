@@ -44,6 +44,8 @@ FOUR, PUSH = spaces.Discrete(4), spaces.Box(-2, 2, (3,), np.float32)
 
 POLICIES: dict[str, tuple[str, gymnasium.Space[Any], gymnasium.Space[Any], tuple[str, ...]]] = {
     "a2c": ("a2c", UNEVEN, FOUR, ()),
+    "cma_es": ("cma_es", UNEVEN, FOUR, ()),
+    "cma_es of many parts": ("cma_es", DICT, PUSH, ("algorithm.covariance=diagonal",)),
     "dqn": ("dqn", UNEVEN, FOUR, ()),
     "dqn distributional": ("dqn", UNEVEN, FOUR, ("algorithm.dueling=true", "algorithm.distribution=quantile")),
     "dreamer": ("dreamer", UNEVEN, FOUR, ()),

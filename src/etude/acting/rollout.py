@@ -32,6 +32,8 @@ class Into(NamedTuple):
     report: Callable[[dict[str, Tensor]], None]
     """Takes note of what an environment says of a step (`Step.info`)."""
     takes_arrays: bool = False
+    counting: Callable[[], Tensor] | None = None
+    """Whose ends of episodes count after a step, (N,), asked once it is stored; None: everybody's. With tensors alone."""
 
 
 @dataclass
@@ -86,7 +88,8 @@ def _with_tensors(
         row.begins = begins
         for store in into.stores:
             store(row)
-        into.episodes.add(step.reward, is_first, step.info.get(RAW_REWARD))
+        ended = is_first if into.counting is None else is_first & into.counting().to(is_first.device)
+        into.episodes.add(step.reward, ended, step.info.get(RAW_REWARD))
         if step.info:
             into.report(step.info)
         observation, seen, first = step.observation, moved["observation"], moved["ended"]

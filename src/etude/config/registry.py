@@ -166,6 +166,10 @@ algorithms = Registry(
     "algorithm",
     {
         "a2c": ("etude.workflows.a2c:A2C", "Advantage actor-critic, one gradient step a rollout; any actions"),
+        "cma_es": (
+            "etude.workflows.cma_es:CMAESWorkflow",
+            "Evolution of a small policy by CMA-ES: whole episodes, no gradients; discrete and bounded continuous actions",
+        ),
         "dqn": (
             "etude.workflows.dqn:DQN",
             "Deep Q-networks: double, dueling, prioritised, n-step, distributional; discrete actions",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -67,11 +67,36 @@ class Collector:
         self._begin(self._seeds("env"), initial_state)
         return self._stands.observation
 
+    @property
+    def restarts(self) -> int:
+        """How often a resume has lost the episodes under way, and begun new ones."""
+        return self._restarts
+
+    def begin_anew(self, seeds: Sequence[int], initial_state: Callable[[int], State]) -> None:
+        """Begin new episodes in all copies, copy i with `seeds[i]`; those under way end nowhere and count for nothing."""
+        self._begin(list(seeds), initial_state)
+        self.episodes.restart()
+
     def collect(self, actor: Actor, buffer: Buffer, count: int) -> int:
         """Take up to `count` vector steps, fewer if the buffer is full, and return the decisions made."""
         steps = count if buffer.room is None else min(count, buffer.room)
-        stores = (buffer.add,) if self._paths is None else (buffer.add, self._paths.add)
-        into = Into(stores, self.episodes, self._report, buffer.takes_arrays)
+        return self.take(actor, buffer.add, steps, takes_arrays=buffer.takes_arrays)
+
+    def take(
+        self,
+        actor: Actor,
+        store: Callable[[Mapping[str, Any]], None],
+        steps: int,
+        *,
+        takes_arrays: bool = False,
+        counting: Callable[[], Tensor] | None = None,
+    ) -> int:
+        """Take vector steps, give each to `store`, which copies what it keeps, and return the decisions made.
+
+        `counting` says after each step whose ends of episodes go into the statistics, (N,); None: everybody's.
+        """
+        stores = (store,) if self._paths is None else (store, self._paths.add)
+        into = Into(stores, self.episodes, self._report, takes_arrays, counting)
         rollout(self.environment, actor, into, self._stands, steps, self._transfer)
         self.environment.check()
         return steps * self.environment.num_envs

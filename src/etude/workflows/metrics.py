@@ -63,6 +63,13 @@ class MetricSums:
             running += row
         self._weights[group] += len(table)
 
+    def put(self, metrics: Metrics, group: str) -> None:
+        """Let a group say what is now, in place of what it has said since the last row: of a count the mean says nothing."""
+        if group in self._sums:
+            self._sums[group].zero_()
+            self._weights[group] = 0
+        self.add(metrics, group)
+
     def drain(self) -> dict[str, float]:
         """Return the mean of each metric since the last call, and begin again."""
         means: dict[str, float] = {}

@@ -39,6 +39,8 @@ from etude.errors import UserError
 SIDE, KERNEL = 64, 4
 GROWING = (5, 5, 6, 6)
 """Kernels of the transposed convolutions, which make 64 pixels of one."""
+LARGEST_LOG_VAR = 10.0
+"""Either way; beyond, deviations would soon be no numbers any more."""
 SMALLEST_VARIANCE = 1e-4
 """A number that never moves has no scale to be put on."""
 
@@ -125,7 +127,7 @@ class VAE(nn.Module):
         if self.hidden is not None:
             features.append(self.hidden(self._scaled(seen)))
         joined = torch.cat(features, -1)
-        return Posterior(self.mean(joined), self.log_var(joined))
+        return Posterior(self.mean(joined), self.log_var(joined).clamp(-LARGEST_LOG_VAR, LARGEST_LOG_VAR))
 
     def decode(self, latent: Tensor) -> Observation:
         """(*batch, Z) → pictures from 0 to 1, vectors as they are seen, discrete values as a number for each choice."""

@@ -19,6 +19,7 @@ from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, St
 
 WORDS: dict[str, tuple[str, ...]] = {
     "a2c": ("algorithm.rollout_steps=8", "algorithm.learning_rate=3e-3", "algorithm.optimizer=adam"),
+    "cma_es": ("environment.num_envs=8",),
     "q_learning": ("algorithm.learning_rate=0.2",),
     "tdmpc": (
         *("algorithm.size=small", "algorithm.latent_dim=32", "algorithm.horizon=2", "algorithm.batch_size=32"),
@@ -70,6 +71,7 @@ MUST_NOT_SKIP = {
     "a2c": {*CHECKS} - {"hidden_state"},
     "reinforce": {*CHECKS} - {"hidden_state", "time_limit", "termination", "next_observation"},
     "q_learning": {*CHECKS} - {"hidden_state", "action_mask"},
+    "cma_es": {*CHECKS} - {"hidden_state", "time_limit", "termination", "next_observation", "endings"},
     **dict.fromkeys(("dqn", "sac"), {*CHECKS} - {"hidden_state"}),
     # Values of its states depend on what came before, not on an observation alone: `test_dreamer.py` looks at these.
     "dreamer": {*CHECKS} - {"action_mask", "time_limit", "termination", "next_observation"},

@@ -8,8 +8,8 @@
             p_c ← (1 - c_c) p_c + h_σ √(c_c (2 - c_c) μ_eff) y_w
             C   ← (1 - c_1 - c_μ Σ w_i) C + c_1 p_c p_cᵀ + c_μ Σ w_i y_i y_iᵀ        rank one, rank μ
 
-Only the order of the fitness counts, so no scale of it has to be set. It knows nothing of what is judged: whoever asks says how good
-each candidate is, more is better. All numbers are of double precision and on the CPU.
+Only the order of the fitness counts, so no scale of it has to be set. It knows nothing of what is judged: whoever asks says
+how good each candidate is, more is better. All numbers are of double precision and on the CPU.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class CMAES:
         active: bool = True,
         mirrored: bool = False,
     ) -> None:
-        """`diagonal`: each weight has a spread and no two are correlated, for thousands of them. `mirrored`: in pairs m ± σ y."""
+        """`diagonal`: weights have spreads and are not correlated, for thousands of them. `mirrored`: in pairs m ± σ y."""
         self.size = len(mean)
         self.population = population or usual_population(self.size)
         if mirrored:

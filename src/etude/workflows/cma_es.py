@@ -66,8 +66,8 @@ class CMAESConfig(AlgorithmSettings):
     mirrored: bool = False
     """Whether candidates come in pairs on opposite sides of the mean. The population must be even."""
     policy: Literal["mean", "best"] = "mean"
-    """What is measured and saved as the policy: the distribution's mean, or the candidate with the highest fitness so far, which
-    was lucky too where chance plays a part."""
+    """What is measured and saved as the policy: the distribution's mean, or the candidate with the highest fitness so far,
+    which was lucky too where chance plays a part."""
 
     def problems(self, config: Config) -> Iterator[str]:
         """Yield what is wrong with these settings taken together."""
@@ -143,8 +143,8 @@ class CMAESWorkflow(PolicyWorkflow):
         if size > most:
             way_out = "a smaller network" if settings.covariance == "diagonal" else "algorithm.covariance=diagonal"
             raise UserError(
-                f"algorithm.covariance={settings.covariance}: network.actor has {size:,} weights, and it takes at most {most:,}; "
-                f"use {way_out}"
+                f"algorithm.covariance={settings.covariance}: network.actor has {size:,} weights, and it takes at most "
+                f"{most:,}; use {way_out}"
             )
         self.evolution = CMAES(
             self._stacked.read(),

@@ -3,9 +3,9 @@
     episodes            candidate 1, 2, ..., λ in the first episode, the same in the second, ...
     turns               of these as many at a time as there are copies, each copy one; a turn ends with its longest episode
 
-An episode's return is what it earned until its end, a time limit's too. A copy that has ended goes on, for copies step together, and
-what it earns then counts for nothing. All candidates may have the same first states and chances (common random numbers): then it is
-candidates that differ, not their luck.
+An episode's return is what it earned until its end, a time limit's too. A copy that has ended goes on, for copies step
+together, and what it earns then counts for nothing. All candidates may have the same first states and chances (common random
+numbers): then it is candidates that differ, not their luck.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ CASES = {
     "world_models": (
         *("CartPole-v1:world_models", "environment.num_envs=1", "algorithm.latent_dim=4", "algorithm.memory_size=8"),
         *("algorithm.collect_steps=128", "algorithm.vae_updates=8", "algorithm.memory_updates=8", "algorithm.batch_size=16"),
-        *("algorithm.population=4", "algorithm.episodes=1", "buffers.replay.sequence=8", "buffers.replay.capacity=1000"),
+        *("algorithm.population=4", "algorithm.episodes=1", "algorithm.dream=false", "buffers.replay.sequence=8"),
     ),
     "random": ("CartPole-v1:random", "environment.num_envs=4"),
 }

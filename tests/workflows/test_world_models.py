@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from etude.components.mdn_rnn import CELL, HIDDEN
 from etude.components.networks.vae import Posterior
@@ -18,6 +19,7 @@ from etude.telemetry.jsonl import read_rows
 from etude.training import assembly
 from etude.workflows.world_models.config import LATENT
 from etude.workflows.world_models.policy import Controller
+from tests.capture_double import pretend_capture
 from tests.runs_compared import assert_resumes_again_and_again, assert_same_state, train
 from tests.workflows.tiny_replay_runs import start
 from tests.workflows.tiny_runs import PHASE, copied, state_of
@@ -26,7 +28,13 @@ TINY = (
     *("algorithm.latent_dim=3", "algorithm.memory_size=6", "algorithm.mixtures=2", "network.vae.hidden_dims=[8]"),
     *("algorithm.batch_size=8", "algorithm.memory_batch_size=4", "buffers.replay.sequence=5", "buffers.replay.capacity=400"),
     *("algorithm.collect_steps=120", "algorithm.vae_updates=12", "algorithm.memory_updates=12", "algorithm.population=4"),
-    *("algorithm.episodes=2", "algorithm.generations=4", "algorithm.dream_steps=7", "environment.num_envs=3"),
+    *(
+        "algorithm.episodes=2",
+        "algorithm.generations=4",
+        "algorithm.dream_steps=7",
+        "environment.num_envs=3",
+        "algorithm.dream=false",
+    ),
     *("environment.max_episode_steps=20", "training.total_steps=600", "evaluation.every_steps=0", "experiment.compile=off"),
 )
 CART = "CartPole-v1:world_models"
@@ -314,6 +322,31 @@ def test_only_what_remembers_nothing_can_be_exported() -> None:
         first = torch.ones(6, dtype=torch.bool)
         one, other = (p.act(seen, None, first, mode="greedy", generator=chance).action for p in (policy, policy.one_pass()))
         torch.testing.assert_close(one, other)
+
+
+# ---- captured -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exploration", ["random_network", "brownian"])
+def test_captured_it_acts_learns_and_dreams_as_it_does_eager(exploration: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Any] = []
+
+    def touched() -> list[Tensor]:
+        return [*runs[-1].workflow._vae_executor.touched(), *runs[-1].workflow._memory_executor.touched()]
+
+    words = (*TINY, f"algorithm.exploration={exploration}")
+    for mode in ("eager", "captured"):
+        graphs = pretend_capture(monkeypatch, touched) if mode == "captured" else []
+        monkeypatch.setattr(assembly, "execution_mode", lambda config, mode=mode: mode)
+        runs.append(assembly.build(assembly.resolve(compose(CART, words=words).config)))
+        run = runs[-1]
+        run.collector.start(run.workflow.initial_state)
+        for hook, count in (("collect", 40), ("update_vae", 5), ("update_memory", 5), ("dream", 2), ("evolve", 12)):
+            getattr(run.workflow, hook)(PHASE, count)
+        assert len(graphs) == (5 if mode == "captured" else 0), "exploring, V, M, dreams and candidates"
+    for mine, theirs in zip(*(pytree.tree_leaves(state_of(run)) for run in runs), strict=True):
+        if isinstance(mine, Tensor):
+            torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
 
 
 # ---- what is seen and said --------------------------------------------------------------------------------------------

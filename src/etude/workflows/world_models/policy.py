@@ -7,14 +7,14 @@ observation ─→ V ─→ z ─┬─→ C: W [z, h] + b ─→ action
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import torch
 from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
-from etude.acting.policy import ActorPolicy, ActResult, Mode, PartsPolicy, Policy, State
+from etude.acting.policy import ActorPolicy, ActResult, Acts, Mode, PartsPolicy, Policy, State
 from etude.components.distributions import DeterministicHead, make_head
 from etude.components.mdn_rnn import HIDDEN, MDNRNN
 from etude.components.networks.memory import forget
@@ -24,6 +24,10 @@ from etude.components.world_actions import ChosenActions, WorldActions
 from etude.compute.trees import map_tree
 from etude.environments.vector import Observation
 from etude.errors import UserError
+
+REMEMBERED, EXPLORER = "remembered", "explorer"
+"""What acting carries while it learns: M's state, and that of random behaviour."""
+USUAL_STD = {"random_network": 1.0, "brownian": 0.14}
 
 
 class Controller(nn.Module):
@@ -96,7 +100,7 @@ class WorldModelsPolicy(PartsPolicy):
     ) -> ActResult:
         """Act with the weights of a controller for each row, (N, P); None: with its own."""
         latent, state = self.look(observation, state, is_first, mode=mode, generator=generator)
-        action = self._head.to_environment(self._controller(self.features(latent, state), weights))
+        action = self.to_environment(self._controller(self.features(latent, state), weights))
         return ActResult(action, self.remember(state, latent, action))
 
     def look(
@@ -108,6 +112,10 @@ class WorldModelsPolicy(PartsPolicy):
         if mode != "greedy":
             latent = posterior.draw(torch.randn(latent.shape, device=generator.device, generator=generator))
         return latent, map_tree(lambda part: forget(part, is_first), state)
+
+    def to_environment(self, action: Tensor) -> Tensor:
+        """Return what the environment is given for actions as M reads them."""
+        return self._head.to_environment(action)
 
     def features(self, latent: Tensor, state: State) -> Tensor:
         """Return what the controller sees: (*batch, Z) and M's state → (*batch, F)"""
@@ -127,6 +135,52 @@ class WorldModelsPolicy(PartsPolicy):
         observation_space, action_space = self._spaces
         head = make_head(action_space) if isinstance(action_space, spaces.Discrete) else DeterministicHead(action_space)  # type: ignore[arg-type] # a Box
         return ActorPolicy(ObservationNormalizer(observation_space, "off"), _Reflex(self._vae, self._controller), head)
+
+
+class Candidates(Acts):
+    """Acts in each copy of the environment by the controller that is judged there, (N, P)."""
+
+    def __init__(self, policy: WorldModelsPolicy, dealt: Tensor) -> None:
+        self._policy, self._dealt = policy, dealt
+
+    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
+        """Act as the candidates do; what random behaviour carries stays as it is."""
+        act = self._policy.act_by
+        action, remembered, _ = act(self._dealt, observation, state[REMEMBERED], is_first, mode=mode, generator=generator)
+        return ActResult(action, {REMEMBERED: remembered, EXPLORER: state[EXPLORER]})
+
+    @property
+    def capturable(self) -> bool:
+        """Everything here is a function of tensors."""
+        return True
+
+
+class RandomBehaviour:
+    """What V and M learn from: a controller with other random weights in each episode, or actions that wander."""
+
+    def __init__(
+        self,
+        policy: WorldModelsPolicy,
+        controller: Controller,
+        kind: Literal["random_network", "brownian"],
+        std: float | None,
+    ) -> None:
+        self._policy, self._wanders, self._std = policy, kind == "brownian", std or USUAL_STD[kind]
+        self.size = controller.outputs if self._wanders else controller.size
+        """How many numbers it carries from step to step."""
+
+    def __call__(
+        self, observation: Observation, remembered: State, carried: Tensor, is_first: Tensor, generator: Generator
+    ) -> tuple[ActResult, Tensor]:
+        """Act, with M's state and what is carried (N, size), and return what is carried on."""
+        begins, on = is_first[:, None], {"device": generator.device, "generator": generator}
+        normal = torch.randn(carried.shape, **on)
+        if self._wanders:
+            carried = torch.where(begins, 2 * torch.rand(carried.shape, **on) - 1, carried + self._std * normal).clamp(-1, 1)
+            return ActResult(self._policy.to_environment(carried), remembered), carried
+        carried = torch.where(begins, self._std * torch.rand(begins.shape, **on) * normal, carried)
+        act = self._policy.act_by
+        return act(carried, observation, remembered, is_first, mode="explore", generator=generator), carried
 
 
 class _Reflex(nn.Module):

@@ -12,20 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from weakref import proxy
 
 import gymnasium
 import torch
 from torch import Generator, Tensor
 
 from etude.acting.actor import Actor
-from etude.acting.policy import Acts
 from etude.buffers.base import ColumnSpecs
 from etude.buffers.replay import ReplayBuffer
 from etude.components.evolution import CMAES
 from etude.components.mdn_rnn import CELL, HIDDEN, MDNRNN
 from etude.components.networks.spec import NetworkSpec
 from etude.components.networks.vae import VAE, Posterior
+from etude.components.networks.world_encoder import is_picture, parts_of
 from etude.components.open_loop_view import dream_media, open_loop_media
 from etude.components.two_hot import symlog
 from etude.components.world_actions import world_actions
@@ -46,15 +45,13 @@ from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, St
 from etude.workflows.judging import Judging
 from etude.workflows.metrics import Metrics
 from etude.workflows.world_models.config import LATENT, WorldModelsConfig
-from etude.workflows.world_models.policy import Controller, WorldModelsPolicy
+from etude.workflows.world_models.policy import EXPLORER, REMEMBERED, Candidates, Controller, RandomBehaviour, WorldModelsPolicy
 
 ENCODED_AT_ONCE = 512
 STEPS_A_CYCLE = 100
 """Vector steps between two looks at whether it is time to log, save or stop."""
 WINDOWS_SHOWN, STEPS_SEEN, STEPS_DREAMT = 6, 5, 100
 """Windows in a film, how many of their steps V sees before M predicts, and the length of a film of dreams."""
-USUAL_STD = {"random_network": 1.0, "brownian": 0.14}
-REMEMBERED, EXPLORER = "remembered", "explorer"
 
 
 class WorldModels(Workflow):
@@ -154,6 +151,7 @@ class WorldModels(Workflow):
         self.controller = Controller(features, self.head).to(device)
         of_task = (context.observation_space, context.action_space)
         self._policy = WorldModelsPolicy(self.vae, self.memory, self.controller, self.head, of_task)
+        self._at_random = RandomBehaviour(self._policy, self.controller, settings.exploration, settings.exploration_std)
         size, copies = self.controller.size, context.num_envs
         self.evolution = CMAES(torch.zeros(size), settings.sigma, settings.population)
         self.judging = Judging(settings.population, size, settings.episodes, copies, device)
@@ -177,7 +175,8 @@ class WorldModels(Workflow):
             self._memory_executor = self.executor(Update([stage], is_compilable=False))
         self._dream_step = self.accelerated(weakly(self, self.dreamt_step))
         captured = is_captured(context.mode)
-        self._candidates = Actor(Candidates(proxy(self)), "greedy", context.streams["action"], captured=captured)
+        candidates = Candidates(self._policy, self.dealt)
+        self._candidates = Actor(candidates, "greedy", context.streams["action"], captured=captured)
 
     def _optimizer(self, part: torch.nn.Module, rate: str) -> torch.optim.Optimizer:
         return build_optimizer(self.settings.optimizer, {"": ([*part.parameters()], self.scheduled(rate))})
@@ -378,8 +377,8 @@ class WorldModels(Workflow):
 
     def initial_state(self, n: int) -> State:
         """Return M's state, and what random behaviour carries: the weights of each episode, or where actions have wandered."""
-        size = self.controller.size if self.settings.exploration == "random_network" else self.head.actions
-        return {REMEMBERED: self._policy.initial_state(n), EXPLORER: torch.zeros(n, size, device=self.context.device)}
+        explorer = torch.zeros(n, self._at_random.size, device=self.context.device)
+        return {REMEMBERED: self._policy.initial_state(n), EXPLORER: explorer}
 
     @torch.no_grad()
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
@@ -388,36 +387,9 @@ class WorldModels(Workflow):
         if mode != "explore":
             result = self._policy.act(observation, remembered, is_first, mode=mode, generator=generator)
         else:
-            result, explorer = self._explored(observation, remembered, explorer, is_first, generator)
-        return ActResult(result.action, {REMEMBERED: result.state, EXPLORER: explorer}, self._not_encoded(len(is_first)))
-
-    def act_as_candidates(
-        self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
-    ) -> ActResult:
-        """Act in each copy of the environment by the controller that is judged there."""
-        remembered = state[REMEMBERED]
-        result = self._policy.act_by(self.dealt, observation, remembered, is_first, mode=mode, generator=generator)
-        return ActResult(result.action, {REMEMBERED: result.state, EXPLORER: state[EXPLORER]})
-
-    def _not_encoded(self, count: int) -> dict[str, Tensor]:
-        return {LATENT: torch.zeros(count, 2 * self.settings.latent_dim, device=self.context.device)}
-
-    def _explored(
-        self, observation: Observation, remembered: State, explorer: Tensor, is_first: Tensor, generator: Generator
-    ) -> tuple[ActResult, Tensor]:
-        kind = self.settings.exploration
-        std = self.settings.exploration_std or USUAL_STD[kind]
-        begins = is_first[:, None]
-        normal = torch.randn(explorer.shape, device=generator.device, generator=generator)
-        uniform = torch.rand(
-            explorer.shape if kind == "brownian" else begins.shape, device=generator.device, generator=generator
-        )
-        if kind == "brownian":
-            explorer = torch.where(begins, 2 * uniform - 1, (explorer + std * normal).clamp(-1, 1))
-            return ActResult(self.head.to_environment(explorer), remembered), explorer
-        explorer = torch.where(begins, std * uniform * normal, explorer)
-        act = self._policy.act_by
-        return act(explorer, observation, remembered, is_first, mode="explore", generator=generator), explorer
+            result, explorer = self._at_random(observation, remembered, explorer, is_first, generator)
+        not_encoded = torch.zeros(len(is_first), 2 * self.settings.latent_dim, device=self.context.device)
+        return ActResult(result.action, {REMEMBERED: result.state, EXPLORER: explorer}, {LATENT: not_encoded})
 
     @property
     def capturable(self) -> bool:
@@ -436,16 +408,14 @@ class WorldModels(Workflow):
         replay, space = next(iter(self.context.buffers.values())), self.context.observation_space
         if not isinstance(replay, ReplayBuffer) or not replay.ready or not self._vae_executor.taken.value:
             return {}
-        shown = ("observation", "action", "is_first")
-        batch = replay.peek(WINDOWS_SHOWN, generator, shown)
-        steps = map_tree(
-            lambda column: column.transpose(0, 1), {key: batch[key] for key in ("observation", "action", "is_first")}
-        )
+        names = ("observation", "action", "is_first")
+        batch = replay.peek(WINDOWS_SHOWN, generator, names)
+        steps = map_tree(lambda column: column.transpose(0, 1), {name: batch[name] for name in names})
         length = len(steps["is_first"])
         foresees = self.settings.memory == "learnt" and self._memory_executor is not None and self._memory_executor.taken.value
         context = min(STEPS_SEEN, length // 2) if foresees else length
         latents = self._foreseen(steps, context, generator)
-        made = _shown(self.vae.decode(latents))
+        made = _shown(self.vae.decode(latents), space)
         shown = open_loop_media(steps["observation"], at(made, slice(0, context)), at(made, slice(context, length)), space)
         return {**shown, **(self._dreams(latents[0], generator) if foresees else {})}
 
@@ -480,28 +450,12 @@ class WorldModels(Workflow):
         return torch.rand(like.shape, **own), torch.randn(like.shape, **own)
 
 
-class Candidates(Acts):
-    """Whoever acts while controllers are judged."""
-
-    def __init__(self, workflow: Any) -> None:
-        self._workflow = workflow
-
-    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Act as the candidates do."""
-        return self._workflow.act_as_candidates(observation, state, is_first, mode=mode, generator=generator)
-
-    @property
-    def capturable(self) -> bool:
-        """Everything here is a function of tensors."""
-        return True
-
-
 def _steps_left(config: Config) -> bool:
     return config.training.total_steps > config.algorithm.collect_steps
 
 
-def _shown(made: Observation) -> Observation:
+def _shown(made: Observation, space: gymnasium.Space[Any]) -> Observation:
     """As charts and films take what a decoder makes: pictures as they are, vectors in symlog."""
     parts = {"": made} if isinstance(made, Tensor) else made
-    shown = {name: part if part.ndim > 3 else symlog(part) for name, part in parts.items()}
+    shown = {name: parts[name] if is_picture(part) else symlog(parts[name]) for name, part in parts_of(space).items()}
     return shown.get("", shown)

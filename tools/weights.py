@@ -48,6 +48,7 @@ CASES: Mapping[str, tuple[str, ...]] = {
     "td3": ("Pendulum-v1:td3", *_SMALL),
     "tqc": ("Pendulum-v1:tqc", *_SMALL),
     "sql": ("Pendulum-v1:sql", "algorithm.learning_starts=200", "training.total_steps=400"),
+    "cma_es": ("CartPole-v1:cma_es", "training.total_steps=6000"),
     "q_learning": ("FrozenLake-v1:q_learning", "training.total_steps=5000"),
 }  # fmt: skip
 COMMON = ("experiment.compile=off", "experiment.device=cpu", "evaluation.episodes=2", "environment.workers=0")

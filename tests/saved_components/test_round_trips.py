@@ -45,6 +45,8 @@ FOUR, PUSH = spaces.Discrete(4), spaces.Box(-2, 2, (3,), np.float32)
 
 POLICIES: dict[str, tuple[str, gymnasium.Space[Any], gymnasium.Space[Any], tuple[str, ...]]] = {
     "a2c": ("a2c", UNEVEN, FOUR, ()),
+    "cma_es": ("cma_es", UNEVEN, FOUR, ()),
+    "cma_es of many parts": ("cma_es", DICT, PUSH, ("algorithm.covariance=diagonal",)),
     "dqn": ("dqn", UNEVEN, FOUR, ()),
     "dqn distributional": ("dqn", UNEVEN, FOUR, ("algorithm.dueling=true", "algorithm.distribution=quantile")),
     "dreamer": ("dreamer", UNEVEN, FOUR, ()),
@@ -61,7 +63,7 @@ POLICIES: dict[str, tuple[str, gymnasium.Space[Any], gymnasium.Space[Any], tuple
     "tdmpc of many parts": ("tdmpc", DICT, PUSH, ("algorithm.size=small", "algorithm.plan=false")),
     "tqc": ("tqc", UNEVEN, PUSH, ()),
     "world_models": ("world_models", UNEVEN, FOUR, ()),
-    "world_models of many parts": ("world_models", DICT_64, PUSH, ("algorithm.memory=off",)),
+    "world_models of many parts": ("world_models", DICT_64, PUSH, ("algorithm.memory=off", "algorithm.dream=false")),
     "of many parts": ("ppo", DICT, PUSH, ("network.actor.type=cnn", "network.critic.type=cnn")),
     "off-policy of many parts": ("sac", DICT, PUSH, ()),
     "masked": ("ppo", MASKED, FOUR, ()),

@@ -26,6 +26,7 @@ CASES = {
     "a2c": ("CartPole-v1:a2c", *ROLLOUTS),
     "reinforce": ("CartPole-v1:reinforce", *ROLLOUTS),
     "q_learning": ("FrozenLake-v1:q_learning",),
+    "cma_es": ("CartPole-v1:cma_es", "environment.num_envs=4", "algorithm.population=6", "environment.max_episode_steps=10"),
     "dqn": (
         "CartPole-v1:dqn",
         *REPLAY,

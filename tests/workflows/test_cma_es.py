@@ -108,7 +108,7 @@ def test_every_row_says_how_evolution_stands(tmp_path: Path) -> None:
 @pytest.mark.parametrize("choice", ["mean", "best"])
 def test_the_policy_is_the_mean_or_the_best_so_far(choice: str) -> None:
     _, workflow = build(f"algorithm.policy={choice}")
-    best, fitness = None, -torch.inf
+    best, fitness = torch.empty(0), torch.tensor(-torch.inf)
     for _ in range(3):
         workflow.collect(PHASE, 10_000)
         judged = workflow.judging.fitness()

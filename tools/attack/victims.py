@@ -69,6 +69,7 @@ VICTIMS = {
     "tqc": Victim("Pendulum-v1:tqc", _ACTOR_CRITIC),
     "sql": Victim("Pendulum-v1:sql", (*_REPLAY, _CRITIC, f"network.sampler={_MLP}", "algorithm.value_particles=4",
                                       "algorithm.kernel_particles=4")),
+    "cma_es": Victim("CartPole-v1:cma_es", ("environment.num_envs=4", "algorithm.population=6")),
     "q_learning": Victim("FrozenLake-v1:q_learning", ()),
     "toy-text": Victim("Taxi-v4:q_learning", ()),
     "random": Victim("CartPole-v1:random", ("environment.num_envs=4",)),

@@ -53,6 +53,25 @@ def _assert_same(one: Any, other: Any, rtol: float, atol: float) -> None:
         assert torch.equal(state, other.streams.state_dict()["streams"][name]), name
 
 
+def test_world_models_captured_are_the_eager_ones() -> None:
+    small = (
+        *("algorithm.latent_dim=4", "algorithm.memory_size=8", "algorithm.batch_size=16", "algorithm.memory_batch_size=4"),
+        *("buffers.replay.sequence=8", "buffers.replay.capacity=2000", "algorithm.population=4", "algorithm.episodes=2"),
+        *("algorithm.dream=false", "algorithm.dream_steps=10"),
+    )
+    runs, phase = [], Phase("train", total_steps=4000)
+    for mode in ("off", "capture"):
+        config = compose("CartPole-v1:world_models", words=(*COMMON, *small, f"experiment.compile={mode}")).config
+        run = assembly.build(assembly.resolve(config))
+        assert run.collector is not None
+        run.collector.start(run.workflow.initial_state)
+        for hook, count in (("collect", 60), ("update_vae", 6), ("update_memory", 6), ("dream", 2), ("evolve", 20)):
+            getattr(run.workflow, hook)(phase, count)
+        runs.append(run)
+    assert runs[1].workflow.explorer().captured
+    _assert_same(*runs, rtol=1e-2, atol=1e-3)
+
+
 @pytest.mark.parametrize("spec", WORDS)
 def test_a_captured_run_is_the_eager_run(spec: str) -> None:
     eager, captured = (_run(spec, mode, updates=8) for mode in ("off", "capture"))

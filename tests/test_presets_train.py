@@ -46,6 +46,11 @@ SHORT_DREAMER = (
     *("algorithm.size=tiny", "algorithm.learning_starts=64", "algorithm.batch_size=4", "algorithm.train_ratio=2"),
     *("buffers.replay.sequence=8", "buffers.replay.capacity=10_000", "algorithm.horizon=3"),
 )
+SHORT_WORLD_MODELS = (
+    *("algorithm.collect_steps=96", "algorithm.vae_updates=1", "algorithm.memory_updates=1", "algorithm.generations=2"),
+    *("algorithm.population=2", "algorithm.episodes=1", "algorithm.batch_size=8", "algorithm.dream_steps=5"),
+    *("environment.max_episode_steps=4", "buffers.replay.sequence=8"),
+)
 SHORT_EVOLUTION = ("algorithm.population=4", "algorithm.episodes=1", "environment.max_episode_steps=7")
 
 
@@ -58,7 +63,8 @@ def test_a_tuned_variant_trains(spec: str, tmp_path: Path) -> None:
     words = ("environment.num_envs=4", steps, "evaluation.every_steps=0", "evaluation.episodes=1", "checkpoint.every_steps=0")
     learns_from_replay = issubclass(algorithms.resolve(settings.name), OffPolicy)
     short = SHORT_OFF_POLICY if learns_from_replay else SHORT if spec.endswith(("ppo", "ppo_objects", "ppo_gpu")) else ()
-    short = {"tdmpc": SHORT_PLANNING, "dreamer": SHORT_DREAMER, "cma_es": SHORT_EVOLUTION}.get(settings.name, short)
+    of_name = {"tdmpc": SHORT_PLANNING, "dreamer": SHORT_DREAMER, "world_models": SHORT_WORLD_MODELS, "cma_es": SHORT_EVOLUTION}
+    short = of_name.get(settings.name, short)
     rollout = ("algorithm.rollout_steps=16",) if settings.rollout_steps is not None else ()
     run = train(spec, tmp_path, *words, *(short or rollout))
     updates = run.summary["counters"]["updates"]

@@ -29,6 +29,34 @@ def filled(steps: int, capacity: int = 100, num_envs: int = 3, **options: Any) -
     return buffer
 
 
+# ---- windows and single steps ---------------------------------------------------------------------------------------
+
+
+def test_single_steps_are_drawn_from_a_buffer_of_windows() -> None:
+    buffer = filled(12, sequence=4)
+    windows, single = (buffer.sample_many(2, 5, seeded(3), ("action",), single=one) for one in (False, True))
+    assert windows["action"].shape == (2, 5, 4)
+    assert torch.equal(single["action"], windows["action"][..., 0])
+    assert torch.equal(single["index"], windows["index"][..., 0])
+
+
+@pytest.mark.parametrize("steps", [3, 5, 13])
+@pytest.mark.parametrize("sequence", [None, 3])
+def test_everything_that_is_held_is_walked_through_in_order(steps: int, sequence: int | None) -> None:
+    buffer = filled(steps, capacity=16, sequence=sequence, rewritten=("reward",))
+    held = [1000 * t + i for t in range(max(0, steps - 5), steps) for i in range(3)]
+    walked = list(buffer.walk(("action", "observation"), first=0, at_once=7, device=torch.device("cpu")))
+    assert max(len(batch["action"]) for batch in walked) <= 6  # two whole steps of three environments
+    assert torch.cat([batch["action"] for batch in walked]).tolist() == held
+    assert torch.cat([batch["observation"]["vector"][:, 0] for batch in walked]).tolist() == held
+    later = buffer.walk(("action",), first=steps - 1, at_once=1, device=torch.device("cpu"))
+    assert torch.cat([batch["action"] for batch in later]).tolist() == held[-3:]
+    for batch in walked:
+        buffer.learned(batch["index"], batch["generation"], reward=2.0 * batch["action"])
+    drawn = buffer.sample(50, seeded(), ("action", "reward"))
+    assert torch.equal(drawn["reward"], 2.0 * drawn["action"])
+
+
 # ---- the ring -------------------------------------------------------------------------------------------------------
 
 

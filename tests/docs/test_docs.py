@@ -35,10 +35,14 @@ FOLLOWED_BRIEFLY: dict[str, dict[str, Callable[[Path], None]]] = {
     "performance.md": {},
     "robots.md": {},
     "runs.md": {"etude runs list --limit 10": a_run, "etude runs tag @last paper 'figure 2' --remove draft": a_draft},
+    "world-models.md": {"etude evaluate @last --episodes 100": a_run},
     "verify.md": {"etude verify @last": a_run, "etude runs checkout @last": a_run_in_a_repository},
 }
 # What compiles, starts processes or draws many pictures is left to the slow tests.
-LATER = "--eager-vs-compiled|--resume-at|verify @last --steps|--events|train CartPole-v1:dreamer"
+LATER = (
+    "--eager-vs-compiled|--resume-at|verify @last --steps|--events|train CartPole-v1:dreamer"
+    "|train CartPoleNoVelocity-v0:world_models"
+)
 # Neither: the tutorial has a test of its own, and installing is done by `make`.
 TUTORIAL, INSTALLATION = "add-an-algorithm.md", "installation.md"
 
@@ -118,7 +122,7 @@ def test_files_scripts_and_commands_run(page: Path, folder: Path, capsys: pytest
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("page", ["docs/dreamer.md", "docs/robots.md", "docs/verify.md"])
+@pytest.mark.parametrize("page", ["docs/dreamer.md", "docs/robots.md", "docs/verify.md", "docs/world-models.md"])
 def test_what_takes_longer_on_a_page_runs_too(page: str, folder: Path) -> None:
     Reader(folder, brief=True).follow(ROOT / page, given=FOLLOWED_BRIEFLY[Path(page).name])
 

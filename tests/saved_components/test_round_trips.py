@@ -39,6 +39,7 @@ DICT = spaces.Dict(
     switches=spaces.MultiBinary(3),
     dials=spaces.MultiDiscrete([2, 3], start=[1, 0]),
 )
+DICT_64 = spaces.Dict({**DICT.spaces, "picture": spaces.Box(0, 255, (64, 64, 3), np.uint8)})
 MASKED = spaces.Dict(state=UNEVEN, action_mask=spaces.Box(0, 1, (4,), np.int8))
 FOUR, PUSH = spaces.Discrete(4), spaces.Box(-2, 2, (3,), np.float32)
 
@@ -61,6 +62,8 @@ POLICIES: dict[str, tuple[str, gymnasium.Space[Any], gymnasium.Space[Any], tuple
     "tdmpc": ("tdmpc", UNEVEN, PUSH, ("algorithm.size=small",)),
     "tdmpc of many parts": ("tdmpc", DICT, PUSH, ("algorithm.size=small", "algorithm.plan=false")),
     "tqc": ("tqc", UNEVEN, PUSH, ()),
+    "world_models": ("world_models", UNEVEN, FOUR, ()),
+    "world_models of many parts": ("world_models", DICT_64, PUSH, ("algorithm.memory=off", "algorithm.dream=false")),
     "of many parts": ("ppo", DICT, PUSH, ("network.actor.type=cnn", "network.critic.type=cnn")),
     "off-policy of many parts": ("sac", DICT, PUSH, ()),
     "masked": ("ppo", MASKED, FOUR, ()),

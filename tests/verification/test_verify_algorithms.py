@@ -46,6 +46,11 @@ CASES = {
         *("CartPole-v1:dreamer", "environment.num_envs=1", "algorithm.learning_starts=64", "algorithm.batch_size=4"),
         *("buffers.replay.sequence=8", "algorithm.train_ratio=4", "algorithm.horizon=3", "algorithm.imagination_starts=8"),
     ),
+    "world_models": (
+        *("CartPole-v1:world_models", "environment.num_envs=1", "algorithm.latent_dim=4", "algorithm.memory_size=8"),
+        *("algorithm.collect_steps=128", "algorithm.vae_updates=8", "algorithm.memory_updates=8", "algorithm.batch_size=16"),
+        *("algorithm.population=4", "algorithm.episodes=1", "algorithm.dream=false", "buffers.replay.sequence=8"),
+    ),
     "random": ("CartPole-v1:random", "environment.num_envs=4"),
 }
 

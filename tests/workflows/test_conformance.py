@@ -28,6 +28,13 @@ WORDS: dict[str, tuple[str, ...]] = {
         *("algorithm.learning_rate=3e-3", "algorithm.tau=0.05", "network.critic.dropout=0", "environment.num_envs=8"),
         *(f"network.{role}.hidden_dims=[32]" for role in ("encoder", "dynamics", "reward", "critic", "actor")),
     ),
+    "world_models": (
+        *("algorithm.latent_dim=4", "algorithm.memory_size=8", "algorithm.mixtures=2", "network.vae.hidden_dims=[16]"),
+        *("algorithm.collect_steps=128", "algorithm.batch_size=16", "algorithm.memory_batch_size=4"),
+        *("algorithm.vae_updates=20", "algorithm.memory_updates=20", "algorithm.vae_learning_rate=3e-3"),
+        *("algorithm.population=4", "algorithm.episodes=2", "algorithm.sigma=0.5", "buffers.replay.sequence=4"),
+        *("buffers.replay.capacity=2000", "environment.num_envs=4"),
+    ),
     "dreamer": (
         *("algorithm.size=tiny", "algorithm.batch_size=8", "buffers.replay.sequence=8", "buffers.replay.capacity=10000"),
         *("algorithm.horizon=5", "algorithm.imagination_starts=16", "algorithm.learning_starts=128"),
@@ -39,7 +46,13 @@ MORE_WORDS = {  # entropy counts as reward: so little of it that values are thos
     "tqc": ("algorithm.temperature=0.01",),
     "sql": ("algorithm.reward_scale=100",),
 }
-TO_LEARN = {"dreamer": ("algorithm.train_ratio=16",)}
+TO_LEARN = {
+    "dreamer": ("algorithm.train_ratio=16",),
+    "world_models": (
+        *("algorithm.collect_steps=512", "algorithm.vae_updates=1000", "algorithm.latent_dim=8", "algorithm.memory=off"),
+        *("algorithm.population=16", "algorithm.episodes=3", "environment.num_envs=16"),
+    ),
+}
 """What else an algorithm needs where it must learn something, and would be slow where it need not."""
 LEARNING = ("time_limit", "termination", "next_observation", "action_now", "action_later")
 SHORT = {
@@ -62,6 +75,8 @@ MUST_NOT_SKIP = {
     **dict.fromkeys(("dqn", "sac"), {*CHECKS} - {"hidden_state"}),
     # Values of its states depend on what came before, not on an observation alone: `test_dreamer.py` looks at these.
     "dreamer": {*CHECKS} - {"action_mask", "time_limit", "termination", "next_observation"},
+    # It has no values: a controller is judged by its returns alone.
+    "world_models": {*CHECKS} - {"action_mask", "time_limit", "termination", "next_observation"},
     **dict.fromkeys(("td3", "tqc", "sql"), {*CHECKS} - {"hidden_state", "action_mask"}),
     "tdmpc": {*CHECKS} - {"action_mask"},
     "random": {"endings", "action_mask", "chunk_law", "same_seed", "resume", "policy"},
@@ -86,7 +101,7 @@ def pairs() -> list[Any]:
     for name in algorithms.builtin_names():
         replays = any(field.name == "learning_starts" for field in fields(algorithms.resolve(name).Config))
         for check in CHECKS:
-            is_slow = replays and check in LEARNING
+            is_slow = (replays or name in TO_LEARN) and check in LEARNING
             found.append(pytest.param(name, check, marks=[pytest.mark.slow] if is_slow else []))
     return found
 

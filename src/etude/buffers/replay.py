@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -334,11 +334,16 @@ class ReplayBuffer(Buffer):
         generator: Generator,
         columns: Collection[str] | None = None,
         places: Places | None = None,
+        *,
+        single: bool = False,
     ) -> Batch:
-        """Return `count` batches at once, (count, n, ...): bit for bit what as many calls of `sample` would return."""
+        """Return `count` batches at once, (count, n, ...): bit for bit what as many calls of `sample` would return.
+
+        `single` steps also where sequences are drawn.
+        """
         device, drawn = self.store.device, self.draw_places(count, n, generator, places)
         flat = {name: values.reshape(-1) for name, values in drawn.items()}
-        batch = self.gather(self.tensors(), flat, columns)
+        batch = self.gather(self.tensors(), flat, columns, single=single)
         batch["generation"] = self.store.generation(batch["index"])
         batch = map_columns(batch, lambda column: column.view(count, n, *column.shape[1:]))
         return batch if device == generator.device else map_columns(batch, partial(sent, device=generator.device))
@@ -346,6 +351,16 @@ class ReplayBuffer(Buffer):
     def peek(self, n: int, generator: Generator, columns: Collection[str] | None = None) -> Batch:
         """Return n transitions drawn uniformly, for somebody who only looks: what is learnt from next stays as it is."""
         return map_columns(self.sample_many(1, n, generator, columns, Uniform(self.bounds)), lambda column: column[0])
+
+    def walk(self, names: Collection[str], *, first: int, at_once: int, device: torch.device) -> Iterator[Batch]:
+        """Yield everything from step number `first` on that is held, in order, as single transitions, so many at a time."""
+        store, rows = self.store, max(1, at_once // self._num_envs)
+        for begin in range(max(first, store.begin), store.written, rows):
+            steps = torch.arange(begin, min(begin + rows, store.written), device=store.device) % store.rows
+            index = (steps[:, None] * self._num_envs + torch.arange(self._num_envs, device=store.device)).flatten()
+            batch = self.gather(self.tensors(), {"index": index}, names, single=True)
+            batch["generation"] = store.generation(index)
+            yield batch if store.device == device else map_columns(batch, partial(sent, device=device))
 
     @property
     def _window(self) -> tuple[int, ...]:
@@ -390,11 +405,18 @@ class ReplayBuffer(Buffer):
         written = self.bounds.on(self.store.device)["written"]
         return {"columns": self.store.flat, "memory": self.store.memory, "written": written}
 
-    def gather(self, tensors: Mapping[str, Any], drawn: Mapping[str, Tensor], names: Collection[str] | None = None) -> Batch:
+    def gather(
+        self,
+        tensors: Mapping[str, Any],
+        drawn: Mapping[str, Tensor],
+        names: Collection[str] | None = None,
+        *,
+        single: bool = False,
+    ) -> Batch:
         """Return the transitions that were drawn, (n,) each, of the columns those in `names`; a function of tensors."""
         held = Held(tensors, self.store.rows, self._num_envs, self.stacks)
         index = drawn["index"]
-        if self.sequence is not None:
+        if self.sequence is not None and not single:
             index = held.window(index, self.sequence)
         batch: Batch = {"index": index}
         look = self.steps(held, index, partial(self._facts, held, batch, drawn) if self.views else None)

@@ -48,6 +48,17 @@ def open_loop_media(
     return media
 
 
+def dream_media(made: Observation, space: gymnasium.Space[Any]) -> dict[str, Tensor]:
+    """Return films (T, H, W, 3) of dreamt pictures (T, B, *picture) from 0 to 1, side by side, by name."""
+    parts = {"": made} if isinstance(made, Tensor) else made
+    media: dict[str, Tensor] = {}
+    for name, part in parts_of(space).items():
+        if is_picture(part):
+            pictures = _framed(_colours(PictureShape(part, "auto"), parts[name].float()), 0, PREDICTS, PREDICTS)
+            media[f"dream-{name}".rstrip("-").replace("/", "-")] = _beside(pictures)
+    return media
+
+
 def film(truth: Tensor, model: Tensor, context: int, space: gymnasium.Space[Any]) -> Tensor:
     """(T, B, *picture) each, the first `context` steps of the model's with a look → (T, H, W, 3) of bytes"""
     shape = PictureShape(space, "auto")
@@ -57,8 +68,12 @@ def film(truth: Tensor, model: Tensor, context: int, space: gymnasium.Space[Any]
         _framed(made, context, SEES, PREDICTS),
         _framed((made - real + 1) / 2, context, TRUTH, TRUTH),
     ]
-    beside = [row.permute(0, 3, 1, 4, 2).flatten(2, 3) for row in rows]  # (T, h, B · w, 3)
-    return torch.cat(beside, 1)
+    return torch.cat([_beside(row) for row in rows], 1)
+
+
+def _beside(pictures: Tensor) -> Tensor:
+    """(T, B, 3, h, w) → (T, h, B · w, 3)"""
+    return pictures.permute(0, 3, 1, 4, 2).flatten(2, 3)
 
 
 def _colours(shape: PictureShape, pictures: Tensor) -> Tensor:

@@ -201,6 +201,10 @@ algorithms = Registry(
             "etude.workflows.tqc:TQC",
             "Truncated quantile critics: soft actor-critic on distributions; continuous actions",
         ),
+        "world_models": (
+            "etude.workflows.world_models.world_models:WorldModels",
+            "World Models: a learnt eye and memory, and a linear controller by evolution, in the task or in a dream",
+        ),
         "random": ("etude.workflows.random_policy:RandomPolicy", "Uniformly random actions, the baseline for any task"),
     },
     needs=("act", "learn", "default_networks", "default_buffers", "default_num_envs", "Config"),
@@ -228,6 +232,10 @@ networks = Registry(
         "world_decoder": (
             "etude.components.networks.world_decoder:WorldDecoder",
             "From a world model's state back to pictures and vectors",
+        ),
+        "vae": (
+            "etude.components.networks.vae:VAE",
+            "A variational autoencoder: pictures of 64 x 64 pixels and vectors to a few numbers, and back",
         ),
         "head": ("etude.components.networks.head:Head", "Its own outputs on another network's features"),
         "gru": ("etude.components.networks.recurrent:GRU", "Memory by gated recurrent units"),

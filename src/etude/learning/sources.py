@@ -87,12 +87,21 @@ class Replayed(Source):
     """Batches from a replay buffer. They are read where they lie, unless a view asks the host or they lie on another device."""
 
     def __init__(
-        self, buffer: ReplayBuffer, columns: Sequence[str], batch_size: int, generator: Generator, *, unit: int = 1
+        self,
+        buffer: ReplayBuffer,
+        columns: Sequence[str],
+        batch_size: int,
+        generator: Generator,
+        *,
+        unit: int = 1,
+        single: bool = False,
     ) -> None:
+        """`single`: of a buffer that draws windows, steps by themselves."""
+        self._single = single
         self._buffer, self._names, self._batch_size, self._generator = buffer, tuple(columns), batch_size, generator
         self._in_place = buffer.is_tensor_function and buffer.store.device.type == generator.device.type
         self.follows_learning = buffer.follows_learning
-        self.unit, self.identity = unit, (buffer.name, self.follows_learning, self._in_place)
+        self.unit, self.identity = unit, (buffer.name, self.follows_learning, self._in_place, single)
         size = batch_size * buffer.bytes_per_transition
         self.at_once = 1 if self.follows_learning else max(1, SAMPLED_AT_ONCE // size)
         on_device = buffer.places.draws_on_device and generator.device.type == "cuda"
@@ -112,11 +121,11 @@ class Replayed(Source):
         """Return places in the store, or whole batches."""
         if self._in_place:
             return self._buffer.draw_places(count, self._batch_size, self._generator)
-        return self._buffer.sample_many(count, self._batch_size, self._generator, self._names)
+        return self._buffer.sample_many(count, self._batch_size, self._generator, self._names, single=self._single)
 
     def gather(self, columns: Mapping[str, Any], drawn: Tree) -> Batch:
         """Return one update's rows; with `discount`, what the value of `next_observation` counts."""
-        batch = self._buffer.gather(columns, drawn, self._names) if self._in_place else drawn
+        batch = self._buffer.gather(columns, drawn, self._names, single=self._single) if self._in_place else drawn
         return {name: batch[name] for name in (*self._names, "weight") if name in batch}
 
     def learned(self, drawn: Tree, per_row: Mapping[str, Tensor]) -> None:
@@ -129,5 +138,5 @@ class Replayed(Source):
                 f"buffers.{buffer.name}: its replay is prioritised, and the losses don't say how wrong they were about each "
                 f"row (Out.per_row['priority']); set buffers.{buffer.name}.type=replay, and priority to null"
             )
-        index = buffer.window(drawn["index"]) if self._in_place else drawn["index"]
+        index = buffer.window(drawn["index"]) if self._in_place and not self._single else drawn["index"]
         buffer.learned(index, buffer.store.generation(index), **per_row)

@@ -37,9 +37,11 @@ def convolution(inputs: int, outputs: int, kernel: int, stride: int, generator: 
     return _orthogonal(layer, HIDDEN_GAIN, generator)
 
 
-def transposed_convolution(inputs: int, outputs: int, gain: float, generator: Generator) -> nn.ConvTranspose2d:
-    """Return a transposed convolution that doubles width and height, orthogonal with zero biases."""
-    layer = nn.ConvTranspose2d(inputs, outputs, 4, stride=2, padding=1, device="meta").to_empty(device="cpu")
+def transposed_convolution(
+    inputs: int, outputs: int, gain: float, generator: Generator, *, kernel: int = 4, padding: int = 1
+) -> nn.ConvTranspose2d:
+    """Return a transposed convolution that doubles width and height (a kernel of 4), orthogonal with zero biases."""
+    layer = nn.ConvTranspose2d(inputs, outputs, kernel, stride=2, padding=padding, device="meta").to_empty(device="cpu")
     return _orthogonal(layer, gain, generator)
 
 

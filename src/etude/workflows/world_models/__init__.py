@@ -1,0 +1,1 @@
+"""World Models: its settings, how it acts, and how it learns."""

@@ -29,6 +29,7 @@ from etude.components.open_loop_view import dream_media, open_loop_media
 from etude.components.two_hot import symlog
 from etude.components.world_actions import world_actions
 from etude.compute.accelerate import is_captured
+from etude.compute.noise import Noise
 from etude.compute.random_streams import derive_seed
 from etude.compute.trees import at, first_leaf, map_tree
 from etude.compute.weak_methods import weakly
@@ -37,7 +38,6 @@ from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import ACTION_MASK, Observation
 from etude.errors import UserError
 from etude.learning.execute import Executor
-from etude.learning.noise import Noise
 from etude.learning.optimizers import build_optimizer
 from etude.learning.sources import Replayed
 from etude.learning.update import Batch, Out, Stage, Update

@@ -397,6 +397,16 @@ def test_compiling_updates_is_not_advised_where_it_takes_minutes() -> None:
 
 
 @pytest.mark.slow
+def test_a_stopped_run_with_compiled_plans_is_the_run_that_was_not(tmp_path: Path) -> None:
+    words = (*TINY, "experiment.compile=on", "experiment.device=cpu")
+    whole = train("Pendulum-v1:tdmpc", tmp_path / "whole", *words)
+    with stopped_after(35):
+        parted = train("Pendulum-v1:tdmpc", tmp_path / "parted", *words)
+    resume(parted)
+    assert_same_run(whole, parted)
+
+
+@pytest.mark.slow
 def test_a_compiled_plan_is_the_eager_plan() -> None:
     orchestrator = build("Pendulum-v1:tdmpc", "algorithm.critics=3")
     w = trained(orchestrator)

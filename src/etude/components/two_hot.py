@@ -8,6 +8,7 @@ DreamerV3 spaces its bins evenly in symlog and weighs them as they are; TD-MPC2 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -61,10 +62,23 @@ class TwoHot(nn.Module):
         empty = torch.zeros(*x.shape, self.size, device=x.device)
         return empty.scatter(-1, low, 1 - share).scatter(-1, high, share)
 
-    def loss(self, logits: Tensor, x: Tensor) -> Tensor:
-        """(..., size), (...) → (...): the cross-entropy to a number, which is taken as it is."""
-        return self.cross_entropy(logits, self.encode(x.detach()))
+    def loss(self, logits: Tensor, *targets: Tensor, weights: Sequence[float] = ()) -> Tensor:
+        """(..., size), (...) → (...): the cross-entropy to numbers, which are taken as they are, by their weights."""
+        encoded = [self.encode(x.detach()) for x in targets]
+        total = sum((weight * each for weight, each in zip(weights, encoded[1:], strict=True)), encoded[0])
+        return -(total * logits.float().log_softmax(-1)).sum(-1)
 
-    def cross_entropy(self, logits: Tensor, target: Tensor) -> Tensor:
-        """(..., size) each → (...): the same to what `encode` returns, or to a sum of such targets in one pass."""
-        return -(target * logits.float().log_softmax(-1)).sum(-1)
+
+class Squared(nn.Module):
+    """A number as itself, learnt by half its squared error: the logarithm of a normal of variance 1, but for a constant."""
+
+    size = 1
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        """(..., 1) → (...)"""
+        return outputs.float().squeeze(-1)
+
+    def loss(self, outputs: Tensor, *targets: Tensor, weights: Sequence[float] = ()) -> Tensor:
+        """(..., 1), (...) → (...): to numbers, by their weights."""
+        errors = [0.5 * (self.mean(outputs) - x.detach()).square() for x in targets]
+        return sum((weight * each for weight, each in zip(weights, errors[1:], strict=True)), errors[0])

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import gymnasium
 import torch
 from gymnasium import spaces
-from torch import Tensor
+from torch import Generator, Tensor
 
 from etude.components.distributions import ActionHead, BoundedHead
 from etude.components.latents import Normal, OneHot, one_hot
@@ -27,6 +27,10 @@ class WorldActions(ActionHead):
 
     def from_environment(self, action: Tensor) -> Tensor:
         """Return what the model reads of an action of the environment's: (..., *space.shape) → (..., actions)"""
+        raise NotImplementedError
+
+    def disturbed(self, chosen: Tensor, noise: float, generator: Generator) -> Tensor:
+        """Return actions (N, actions) with some chance in them, to explore by."""
         raise NotImplementedError
 
 
@@ -54,6 +58,12 @@ class ChosenActions(WorldActions):
         """(...) → (..., actions)"""
         return one_hot(action, self.actions)
 
+    def disturbed(self, chosen: Tensor, noise: float, generator: Generator) -> Tensor:
+        """Replace a share of them by any."""
+        uniform = torch.empty(2, len(chosen), device=generator.device).uniform_(generator=generator)
+        anything = one_hot((uniform[1] * self.actions).long().clamp(max=self.actions - 1), self.actions)
+        return torch.where(uniform[0].unsqueeze(-1) < noise, anything, chosen)
+
 
 class BoundedActions(BoundedHead, WorldActions):
     """Bounded continuous actions: a normal whose mean and standard deviation are bounded, and whose samples are not.
@@ -78,6 +88,10 @@ class BoundedActions(BoundedHead, WorldActions):
         """(..., *space.shape) → (..., actions)"""
         scaled = (action - self.middle) / self.reach.clamp(min=torch.finfo(torch.float32).tiny)
         return scaled.flatten(action.ndim - self.middle.ndim)
+
+    def disturbed(self, chosen: Tensor, noise: float, generator: Generator) -> Tensor:
+        """Add normal noise."""
+        return chosen + noise * torch.empty_like(chosen).normal_(generator=generator)
 
 
 def world_actions(space: gymnasium.Space[Any], unimix: float) -> ChosenActions | BoundedActions:

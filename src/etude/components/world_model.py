@@ -34,8 +34,9 @@ from etude.components.networks.groups import ACTOR
 from etude.components.networks.world_decoder import DETER, STOCH, reconstruction_error
 from etude.components.networks.world_encoder import is_picture, parts_of
 from etude.components.rssm import RSSM, ModelState
-from etude.components.two_hot import TwoHot
+from etude.components.two_hot import Squared, TwoHot
 from etude.components.world_actions import WorldActions
+from etude.compute.frozen import held
 from etude.compute.noise import Noise
 from etude.compute.regions import region
 from etude.compute.trees import map_tree
@@ -57,9 +58,18 @@ class Parts(NamedTuple):
     reward: nn.Module
     continues: nn.Module
     actions: WorldActions
-    numbers: TwoHot
+    numbers: TwoHot | Squared
     space: gymnasium.Space[Any]
     """Of the observations that it reads."""
+
+
+class ModelSettings(NamedTuple):
+    """How a world model learns."""
+
+    free_nats: float
+    of_batch: bool
+    """Whether so much divergence is free of the mean of a batch, as in the first two Dreamers, and not of every step."""
+    stores_latents: bool
 
 
 class Followed(NamedTuple):
@@ -110,10 +120,10 @@ class Seen(NamedTuple):
 class WorldModel(nn.Module):
     """Learns to predict observations, rewards and ends."""
 
-    def __init__(self, parts: Parts, *, free_nats: float, stores_latents: bool) -> None:
+    def __init__(self, parts: Parts, settings: ModelSettings) -> None:
         super().__init__()
         self.encoder, self.rssm, self.decoder, self.reward, self.continues, self.actions, self.numbers, self.space = parts
-        self._free_nats, self._stores_latents = free_nats, stores_latents
+        self._free_nats, self._of_batch, self._stores_latents = settings
         sees_pictures = any(is_picture(part) for part in parts_of(parts.space).values())
         self._rows_per_break = ROWS_PER_BREAK["pictures" if sees_pictures else "vectors"]
 
@@ -193,7 +203,7 @@ class WorldModel(nn.Module):
         latents = self.rssm.latents
         posterior = latents.distribution(torch.cat([seen.outputs.flatten(0, 1), seen.extra_outputs]))
         prior = latents.distribution(self.rssm.prior(deter))
-        dynamics, representation = balanced_kl(posterior, prior, self._free_nats)
+        dynamics, representation = balanced_kl(posterior, prior, 0.0 if self._of_batch else self._free_nats)
         arrivals = seen.at_arrivals(seen.states.features, seen.extra.features)
         reward = self.numbers.loss(self.reward(arrivals), batch["reward"])
         goes_on = 1 - batch["terminated"].float()
@@ -201,8 +211,8 @@ class WorldModel(nn.Module):
         continues = functional.binary_cross_entropy_with_logits(over, goes_on, reduction="none")
         losses = {
             "reconstruction": mean(reconstruction_error(made, observation, self.space)),
-            "dynamics": mean(dynamics),
-            "representation": mean(representation),
+            "dynamics": self._beyond_free(mean(dynamics)),
+            "representation": self._beyond_free(mean(representation)),
             "reward": (reward * seen.known).mean(),
             "continue": (continues * seen.known).mean(),
         }
@@ -214,15 +224,18 @@ class WorldModel(nn.Module):
             }
         return losses, metrics
 
+    def _beyond_free(self, divergence: Tensor) -> Tensor:
+        return divergence.clamp(min=self._free_nats) if self._of_batch else divergence
+
     # ---- what heads say -----------------------------------------------------------------------------------------------
 
     def rewards(self, features: Tensor) -> Tensor:
         """Return the reward of arriving in states: (..., F) → (...)"""
-        return self.numbers.mean(self.reward(features))
+        return self.numbers.mean(held(self.reward, features))
 
     def continuation(self, features: Tensor) -> Tensor:
         """Return how likely an episode goes on after arriving in states: (..., F) → (...)"""
-        return torch.sigmoid(self.continues(features).squeeze(-1).float())
+        return torch.sigmoid(held(self.continues, features).squeeze(-1).float())
 
     def observations(self, state: ModelState) -> Observation:
         """Return what states look like: pictures from 0 to 1, vectors in symlog, discrete values as logits."""

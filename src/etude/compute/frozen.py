@@ -1,4 +1,4 @@
-"""Twins of modules for computations that need no gradients of weights: dreams, and the steps of a recurrence."""
+"""Modules in computations that need no gradients of weights: dreams, what is said of them, the steps of a recurrence."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 Module = TypeVar("Module", bound=nn.Module)
 lists: Any = torch  # whose operations on lists of tensors have no public names
@@ -27,6 +28,11 @@ def frozen(module: Module) -> Module:
     if dtype is not None:  # by `data`: to autograd, what is written again within an update is what it was
         lists._foreach_copy_([own.data for own in twins[dtype].parameters()], [parameter.data for parameter in parameters])
     return twins[dtype]
+
+
+def held(network: nn.Module, inputs: Tensor) -> Tensor:
+    """Return what a network says, with gradients of what it is told and none of its weights."""
+    return functional_call(network, {name: p.detach() for name, p in network.named_parameters()}, (inputs,))
 
 
 def _twin(module: Module, dtype: torch.dtype | None) -> Module:

@@ -178,6 +178,18 @@ algorithms = Registry(
             "etude.workflows.dreamer.dreamer:Dreamer",
             "DreamerV3: a world model, and a policy that learns in its imagination; discrete and continuous actions",
         ),
+        "dreamer_v1": (
+            "etude.workflows.dreamer.dreamer:DreamerV1",
+            "The first Dreamer: a Gaussian state, and a policy that learns by gradients through the model",
+        ),
+        "dreamer_v2": (
+            "etude.workflows.dreamer.dreamer:DreamerV2",
+            "DreamerV2: a state of classes with balanced divergences; discrete and continuous actions",
+        ),
+        "planet": (
+            "etude.workflows.planet:Planet",
+            "PlaNet: a world model alone, planned in at every decision; continuous actions",
+        ),
         "ppo": (
             "etude.workflows.ppo:PPO",
             "Proximal policy optimisation; discrete, multi-discrete and continuous actions",

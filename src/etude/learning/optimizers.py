@@ -59,11 +59,11 @@ def _try(cls: Any, options: Mapping[str, Any], part: Part) -> None:
         ) from error
 
 
-def part_of(optimizer: Optimizer, name: str) -> Optimizer:
-    """Return an optimiser of one group of parameters, that has moments and rates in common with the whole."""
+def part_of(optimizer: Optimizer, *names: str) -> Optimizer:
+    """Return an optimiser of some groups of parameters, that has moments and rates in common with the whole."""
     part = copy.copy(optimizer)
     part.state = optimizer.state
-    part.param_groups = [group for group in optimizer.param_groups if group["name"] == name]
+    part.param_groups = [group for group in optimizer.param_groups if group["name"] in names]
     return part
 
 

@@ -8,39 +8,29 @@
     baseline   v(s0)      v(s1)                           advantage = (R[k] - v(s[k])) / scale
     weight     1          γ c1       γ² c1 c2             of step k: how likely it is reached; its own outcome is not in it
 
-States carry no gradients here: the actor climbs by the log-probability of its actions (REINFORCE), whatever their kind.
+By `reinforce` states carry no gradients, and the actor climbs by the log-probability of its actions, whatever their kind. By
+`dynamics` it climbs the returns themselves, through the model that dreams them; what dreams and judges stays as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 
-from etude.acting.policy import ActResult, Mode, PartsPolicy, State
-from etude.components.networks.world_decoder import DETER, STOCH
+from etude.acting.policy import Mode
 from etude.components.return_scale import ReturnScale
 from etude.components.returns import discounted_lambda_returns
-from etude.components.rssm import RSSM, ModelState
-from etude.components.world_actions import WorldActions
-from etude.components.world_model import PREVIOUS_ACTION, Seen, WorldModel, sensed
-from etude.compute.frozen import frozen
+from etude.components.rssm import ModelState
+from etude.components.world_actions import ChosenActions, WorldActions
+from etude.components.world_model import Seen, WorldModel
+from etude.compute.frozen import frozen, held
 from etude.compute.noise import Noise
 from etude.compute.regions import region
-from etude.environments.vector import Observation
-
-
-class BehaviourSettings(NamedTuple):
-    """How behaviour is learnt."""
-
-    horizon: int
-    gamma: float
-    td_lambda: float
-    entropy_weight: float
-    slow_critic_weight: float
+from etude.workflows.dreamer.config import DreamerConfig
+from etude.workflows.recurrent_model import ModelPolicy, drawn
 
 
 class Dream(NamedTuple):
@@ -85,38 +75,37 @@ class Behaviour(nn.Module):
     """The actor and the critic."""
 
     def __init__(
-        self,
-        world: WorldModel,
-        actor: nn.Module,
-        critic: nn.Module,
-        slow_critic: nn.Module,
-        scale: ReturnScale,
-        settings: BehaviourSettings,
+        self, world: WorldModel, actor: nn.Module, critic: nn.Module, slow_critic: nn.Module, settings: DreamerConfig
     ) -> None:
         super().__init__()
         self.world, self.actor, self.critic, self.slow_critic = world, actor, critic, slow_critic
-        self.scale, self.settings = scale, settings
+        self.scale, self.settings = ReturnScale(), settings
         self.actions, self.numbers = world.actions, world.numbers
         self.chooser = Chooser(actor, world.actions)
+        by_kind = "reinforce" if isinstance(world.actions, ChosenActions) else "dynamics"
+        self.through_model = (by_kind if settings.actor_gradient == "auto" else settings.actor_gradient) == "dynamics"
 
     # ---- imagination --------------------------------------------------------------------------------------------------
 
     def imagine(self, start: ModelState, noise: Noise, horizon: int | None = None) -> Dream:
-        """Dream from states (N, ...), without gradients."""
+        """Dream from states (N, ...); with gradients of what comes from what is done, if the actor learns by these."""
         count, horizon, head = len(start.deter), horizon or self.settings.horizon, self.actions
         for_actions = getattr(noise, head.noise)("imagined_actions", (horizon, count, head.noise_size))
         for_states = self.world.noise(noise, "imagined_states", (horizon, count))
-        with torch.no_grad():
-            rssm, chooser = frozen(self.world.rssm), frozen(self.chooser)
-            return Dream(*rssm.imagine(chooser.choose, start.detach(), for_actions, for_states))
+        rssm, chooser = frozen(self.world.rssm), self.chooser
+        with torch.set_grad_enabled(self.through_model and torch.is_grad_enabled()):
+            if not torch.is_grad_enabled():
+                chooser = frozen(chooser)
+            # Gradients reach the actor by what its actions lead to, and not by what it looks at.
+            policy = lambda features, noise: chooser.choose(features.detach(), noise)  # noqa: E731 # one line beside its reason
+            return Dream(*rssm.imagine(policy, start.detach(), for_actions, for_states))
 
-    @torch.no_grad()
     def judge(self, features: Tensor, values: Tensor) -> Judged:
-        """Look at dreamt states (H + 1, N, F) that have these values (H + 1, N)."""
+        """Look at dreamt states (H + 1, N, F) that have these values (H + 1, N); what judges learns nothing of it."""
         rewards = self.world.rewards(features[1:])
         discounts = self.settings.gamma * self.world.continuation(features[1:])
         returns = discounted_lambda_returns(rewards, discounts, values[1:], self.settings.td_lambda)
-        weights = torch.cat([torch.ones_like(discounts[:1]), discounts[:-1]]).cumprod(0)
+        weights = torch.cat([torch.ones_like(discounts[:1]), discounts[:-1]]).detach().cumprod(0)
         return Judged(rewards, discounts, returns, weights)
 
     # ---- learning -----------------------------------------------------------------------------------------------------
@@ -125,34 +114,44 @@ class Behaviour(nn.Module):
         self, dream: Dream, state: Mapping[str, Tensor]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor], Tensor]:
         """Return losses by name, metrics, the scale of returns as it becomes, and the first states' returns (N,)."""
-        features = dream.states.features
-        logits = self.critic(features)
-        values = self.numbers.mean(logits.detach())
+        features = dream.states.features if self.through_model else dream.states.features.detach()
+        still, settings = features.detach(), self.settings
+        logits = self.critic(still)
+        if self.through_model or settings.bootstrap == "slow_critic":
+            judges = self.critic if settings.bootstrap == "critic" else self.slow_critic
+            values = self.numbers.mean(held(judges, features))
+        else:
+            values = self.numbers.mean(logits.detach())
         seen = self.judge(features, values)
-        scale = self.scale.updated(state, seen.returns)
-        advantages = (seen.returns - values[:-1]) / self.scale.divisor(scale)
-        policy = self.actions(self.actor(features[:-1]))
+        returns, values = seen.returns.detach(), values.detach()
+        scale = self.scale.updated(state, returns) if settings.scale_returns else dict(state)
+        divisor = self.scale.divisor(scale)  # 1 for ever where nothing moves it
+        policy = self.actions(self.actor(still[:-1]))
         entropy = policy.entropy()
-        gain = policy.log_prob(dream.actions) * advantages + self.settings.entropy_weight * entropy
+        if self.through_model:
+            gain = seen.returns / divisor
+        else:
+            gain = policy.log_prob(dream.actions) * ((returns - values[:-1]) / divisor)
         losses = {
-            "actor": -(seen.weights * gain).mean(),
-            "critic": (seen.weights * self._critic_loss(logits[:-1], features[:-1], seen.returns)).mean(),
+            "actor": -(seen.weights * (gain + settings.entropy_weight * entropy)).mean(),
+            "critic": (seen.weights * self._critic_loss(logits[:-1], still[:-1], returns)).mean(),
         }
         metrics = {
             "train/entropy": entropy.detach().mean(),
             "train/value_mean": values.mean(),
-            "train/imagined_reward": seen.rewards.mean(),
-            "train/imagined_return": seen.returns.mean(),
-            "train/return_range": self.scale.divisor(scale),
+            "train/imagined_reward": seen.rewards.detach().mean(),
+            "train/imagined_return": returns.mean(),
+            "train/return_range": divisor,
         }
-        return losses, metrics, scale, seen.returns[0]
+        return losses, metrics, scale, returns[0]
 
     def _critic_loss(self, logits: Tensor, features: Tensor, returns: Tensor) -> Tensor:
         """Towards returns, and towards what the slow critic says: (...)"""
+        if not self.settings.slow_critic_weight:
+            return self.numbers.loss(logits, returns)
         with torch.no_grad():
-            slow = self.numbers.encode(self.numbers.mean(self.slow_critic(features)))
-            target = self.numbers.encode(returns) + self.settings.slow_critic_weight * slow
-        return self.numbers.cross_entropy(logits, target)
+            slow = self.numbers.mean(self.slow_critic(features))
+        return self.numbers.loss(logits, returns, slow, weights=[self.settings.slow_critic_weight])
 
     def replay_value_loss(self, seen: Seen, batch: Mapping[str, Tensor], starts: Tensor, imagined: Tensor) -> Tensor:
         """The critic on real rewards: λ-returns along the windows that lean on imagined ones, with gradients into the states.
@@ -170,64 +169,14 @@ class Behaviour(nn.Module):
         return (self._critic_loss(logits, features.detach(), returns) * seen.known).mean()
 
 
-class DreamerPolicy(PartsPolicy):
-    """Follows what it sees in a model's state, and acts on that.
+class DreamerPolicy(ModelPolicy):
+    """Acts on a model's state by an actor; greedy takes its likeliest action, so that nothing in it is left to chance."""
 
-    The state is what enters a step: the model's, and the action before. Greedy takes the likeliest latents and action, so that
-    nothing in it is left to chance.
-    """
+    def __init__(self, world: WorldModel, actor: nn.Module, settings: DreamerConfig, dtype: torch.dtype) -> None:
+        super().__init__(world, settings, dtype, actor=actor)
+        self._actor = actor
 
-    def __init__(
-        self, encoder: nn.Module, rssm: RSSM, actor: nn.Module, head: WorldActions, *, stores_latents: bool, dtype: torch.dtype
-    ) -> None:
-        super().__init__(encoder=encoder, rssm=rssm, actor=actor, head=head)
-        self._encoder, self._rssm, self._actor, self._head = encoder, rssm, actor, head
-        self._stores_latents, self._dtype = stores_latents, dtype
-
-    def initial_state(self, n: int) -> State:
-        """Return the state before n episodes."""
-        state = self._rssm.initial(n)
-        return {DETER: state.deter, STOCH: state.stoch, PREVIOUS_ACTION: state.deter.new_zeros(n, self._head.actions)}
-
-    @torch.no_grad()
-    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Return the environment action; extras hold the state that entered the step, as a replay keeps it."""
-        rssm, head, count = self._rssm, self._head, len(is_first)
-        before, previous = ModelState(state[DETER], state[STOCH]), state[PREVIOUS_ACTION]
-        for_state = for_action = None
-        if mode != "greedy":
-            for_state = _drawn(rssm.latents.noise, (count, rssm.latents.noise_size), generator)
-            for_action = _drawn(head.noise, (count, head.noise_size), generator)
-        with computing_in(self._dtype, is_first.device):
-            now, _ = rssm.step(before, previous, self._encoder(sensed(observation)), is_first, for_state)
-            policy = head(self._actor(now.features))
-        action = head.to_environment(policy.mode() if for_action is None else policy.draw(for_action))
-        after = {DETER: now.deter, STOCH: now.stoch, PREVIOUS_ACTION: head.from_environment(action)}
-        return ActResult(action, after, self._extras(before, previous))
-
-    @property
-    def capturable(self) -> bool:
-        """Always."""
-        return True
-
-    def _extras(self, before: ModelState, previous: Tensor) -> dict[str, Tensor]:
-        extras = {PREVIOUS_ACTION: previous}
-        if self._stores_latents:
-            extras |= {DETER: before.deter.to(self._dtype), STOCH: self._rssm.latents.stored(before.stoch)}
-        return extras
-
-
-def _drawn(kind: str, shape: tuple[int, ...], generator: Generator) -> Tensor:
-    empty = torch.empty(shape, device=generator.device)
-    return empty.uniform_(generator=generator) if kind == "uniform" else empty.normal_(generator=generator)
-
-
-def compute_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """Return the type of matrix products, and of what a replay keeps of h."""
-    halved = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
-    return torch.bfloat16 if halved else torch.float32
-
-
-def computing_in(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:
-    """Have matrix products within computed in a type; parameters and sums stay as they are."""
-    return nullcontext() if dtype is torch.float32 else torch.autocast(device.type, dtype)
+    def choose(self, state: ModelState, mode: Mode, generator: Generator) -> Tensor:
+        """Return an action for each state (N, ...): (N, A)"""
+        policy: Any = self._head(self._actor(state.features))
+        return policy.mode() if mode == "greedy" else policy.draw(drawn(self._head, len(state.deter), generator))

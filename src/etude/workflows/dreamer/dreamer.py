@@ -1,237 +1,100 @@
-"""DreamerV3 (Hafner et al. 2025): learn a model of the world, and to act in what it imagines.
+"""Dreamer (Hafner et al. 2020, 2021, 2025): learn a model of the world, and to act in what it imagines.
 
-    replay ─→ windows ─→ world model: posterior states, reconstruction, reward, continuation, KL      world_model.py
+    replay ─→ windows ─→ world model: posterior states, reconstruction, reward, continuation, KL      recurrent_model.py
                               │ states
                               └─→ imagination: H steps of the actor ─→ returns ─→ actor, critic       behaviour.py
 
-One update is one step of one optimiser on the sum of all losses. The two halves are hooks of their own too, for curricula.
+One update is one step of one optimiser on the sum of all losses. The two halves are hooks of their own too, for curricula. The
+three versions are one algorithm with other settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from fractions import Fraction
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import torch
-from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
-from etude.buffers.base import ColumnSpecs
-from etude.buffers.replay import ReplayBuffer
 from etude.components.critics import Follow, target_of
-from etude.components.networks.spec import POLICY_GAIN, NetworkSpec, vector
-from etude.components.networks.world_decoder import DETER, STOCH
-from etude.components.open_loop_view import open_loop_media
-from etude.components.return_scale import ReturnScale
-from etude.components.rssm import RSSM, ModelState
-from etude.components.two_hot import TwoHot
+from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
+from etude.components.rssm import ModelState
 from etude.components.world_actions import world_actions
-from etude.components.world_model import (
-    PREVIOUS_ACTION,
-    Followed,
-    Imagined,
-    OpenLoop,
-    Parts,
-    Seen,
-    WorldModel,
-    sensed,
-    sensed_space,
-    time_major,
-)
+from etude.components.world_model import Followed, Imagined, Seen
 from etude.compute.noise import Noise
-from etude.compute.random_streams import derive_seed
 from etude.compute.regions import region
 from etude.config.schema import Config
-from etude.environments.spaces import leaf_spaces
-from etude.environments.vector import ACTION_MASK
-from etude.errors import UserError
-from etude.learning.execute import Executor
 from etude.learning.optimizers import build_optimizer, part_of
-from etude.learning.sources import Replayed
 from etude.learning.update import Batch, Out, Stage, Update
-from etude.workflows.base import Context, HookResult, Phase, PolicyWorkflow, hook
-from etude.workflows.dreamer.behaviour import (
-    Behaviour,
-    BehaviourSettings,
-    Dream,
-    DreamerPolicy,
-    compute_dtype,
-    computing_in,
-)
-from etude.workflows.dreamer.config import COLUMNS, SIZES, DreamerConfig, make_latents, window
-from etude.workflows.metrics import Metrics
-
-UPDATES_REPAY_COMPILING = 4_000
-"""Updates from which halving each of them repays two minutes of compiling."""
-WINDOWS_SHOWN, STEPS_SEEN = 6, 5
-"""Windows in a film of predictions, and how many steps of them the model sees before it predicts."""
+from etude.workflows.base import Context, HookResult, Phase, hook
+from etude.workflows.dreamer.behaviour import Behaviour, Dream, DreamerPolicy
+from etude.workflows.dreamer.config import DreamerConfig, DreamerV1Config, DreamerV2Config
+from etude.workflows.recurrent_model import SIZES, ModelWorkflow, make_latents, make_numbers
 
 
-class Dreamer(PolicyWorkflow):
+class Dreamer(ModelWorkflow):
     """A world model, and a policy that learns in its imagination."""
 
     Config = DreamerConfig
-    learns_from = ReplayBuffer
     settings: DreamerConfig
-    encoder: nn.Module
-    decoder: nn.Module
-    reward: nn.Module
-    continues: nn.Module
     actor: nn.Module
     critic: nn.Module
-    columns = COLUMNS
     holds_others = ("_world", "_behaviour", "_objective")
-    compiles_on_gpu = True
-
-    # ---- what the config needs to know --------------------------------------------------------------------------------
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
-        """As in the paper: three layers, but one for the heads of the world model."""
-        heads = {"reward": 1, "continues": 1, "actor": 3, "critic": 3}
-        return {
-            "encoder": {"type": "world_encoder"},
-            "decoder": {"type": "world_decoder"},
-            **{role: {"type": "world_mlp", "layers": layers} for role, layers in heads.items()},
-        }
-
-    @classmethod
-    def default_buffers(cls) -> dict[str, Any]:
-        """Windows of 64 steps, with the states that the model had in them."""
-        return {"replay": {"type": "replay", "sequence": 64}}
-
-    @classmethod
-    def default_phases(cls, config: Config) -> Sequence[Mapping[str, Any]]:
-        """Collect seed experience, perhaps learn from it alone, then collect and learn by the train ratio."""
-        settings = config.algorithm
-        # In vector steps: of an action that is repeated, several environment steps make one of a window.
-        seed = max(-(-settings.learning_starts // config.environment.num_envs), window(config))
-        phases: list[dict[str, Any]] = [{"name": "seed", "hooks": ["collect"], "duration_cycles": seed}]
-        if settings.pretrain_updates:
-            whole = config.training.total_steps + settings.pretrain_updates
-            phases[0]["share"] = min(0.5, seed * config.environment.num_envs / whole)
-            learn = {"type": "offline", "hooks": ["update"], "duration_updates": settings.pretrain_updates}
-            phases.append({"name": "pretrain", **learn})
-        ratio = {"ratio": str(cls.updates_per_step(config))}
-        return [*phases, {"name": "train", "hooks": ["collect", {"update": ratio}]}]
-
-    @classmethod
-    def updates_per_step(cls, config: Config) -> Fraction:
-        """Return how many updates follow each decision: as many as replay `train_ratio` steps, exactly."""
-        settings = config.algorithm
-        return Fraction(str(settings.train_ratio)) / (settings.batch_size * window(config))
-
-    @classmethod
-    def gradient_steps(cls, config: Config) -> int:
-        """Return how many updates the whole run takes."""
-        steps = max(0, config.training.total_steps - config.algorithm.learning_starts)
-        return config.algorithm.pretrain_updates + int(cls.updates_per_step(config) * steps)
-
-    @classmethod
-    def repays_compiling(cls, config: Config) -> int:
-        """Early: an update takes long."""
-        return UPDATES_REPAY_COMPILING
-
-    @classmethod
-    def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
-        """Bounded boxes and discrete actions, without masks."""
-        world_actions(action_space, 0.0)
-        if ACTION_MASK in leaf_spaces(observation_space):
-            raise UserError(
-                f"observation '{ACTION_MASK}': dreamer imagines states, and which actions these allow nobody knows; "
-                "use ppo, dqn or sac"
-            )
+        """Three layers for actor and critic."""
+        return {**super().default_networks(), **{role: {"type": "world_mlp", "layers": 3} for role in ("actor", "critic")}}
 
     @classmethod
     def roles(
         cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
     ) -> dict[str, NetworkSpec]:
-        """The encoder's last layer is the observation's half of the posterior's first; heads read both parts of a state."""
+        """Actor and critic read both parts of a state, as the heads of the model do."""
         settings, size = config.algorithm, SIZES[config.algorithm.size]
-        space, latents = sensed_space(observation_space), make_latents(settings)
-        state = spaces.Dict({DETER: vector(size.deter), STOCH: vector(latents.size)})
-        features, width, bins = size.deter + latents.size, size.hidden, TwoHot().size
+        features, width = size.deter + make_latents(settings).size, size.hidden
         head = world_actions(action_space, settings.unimix)
         return {
-            "encoder": NetworkSpec(size.hidden, space, width=width),
-            "decoder": NetworkSpec(space, state, width=width),
-            "reward": NetworkSpec(bins, features, output_gain=0.0, width=width),
-            "continues": NetworkSpec(1, features, width=width),
+            **super().roles(config, observation_space, action_space),
             "actor": NetworkSpec(head, features, output_gain=POLICY_GAIN, width=width),
-            "critic": NetworkSpec(bins, features, output_gain=0.0, width=width),
+            "critic": NetworkSpec(make_numbers(settings).size, features, output_gain=0.0, width=width),
         }
-
-    @classmethod
-    def extra_columns(
-        cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
-    ) -> ColumnSpecs:
-        """The state that enters each step, and the action before it."""
-        settings, size = config.algorithm, SIZES[config.algorithm.size]
-        dtype = compute_dtype(settings.precision, torch.device(config.experiment.device))
-        columns: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-            PREVIOUS_ACTION: ((world_actions(action_space, settings.unimix).actions,), torch.float32)
-        }
-        if settings.latents == "stored":
-            latents = make_latents(settings)
-            drawn = latents.stored(torch.zeros(latents.size))
-            columns |= {DETER: ((size.deter,), dtype), STOCH: (tuple(drawn.shape), drawn.dtype)}
-        return columns
 
     # ---- making it ----------------------------------------------------------------------------------------------------
 
     def initialize(self, context: Context) -> None:
         """Bind the networks, and build what surrounds them."""
         super().initialize(context)
-        settings, device = self.settings, context.device
-        size, stores = SIZES[settings.size], settings.latents == "stored"
-        self.head = world_actions(context.action_space, settings.unimix).to(device)
-        generator = Generator().manual_seed(derive_seed(context.config.experiment.seed, "init", "rssm"))
-        self.rssm = RSSM(
-            make_latents(settings), self.head.actions, deter=size.deter, hidden=size.hidden, generator=generator
-        ).to(device)
-        self.numbers = TwoHot().to(device)
+        settings = self.settings
         self.slow_critic = target_of(self.critic)
-        self._space = sensed_space(context.observation_space)
-        parts = Parts(
-            *(self.encoder, self.rssm, self.decoder, self.reward, self.continues, self.head, self.numbers, self._space)
-        )
-        self._world = WorldModel(parts, free_nats=settings.free_nats, stores_latents=stores)
-        scale = ReturnScale()
-        self.return_low, self.return_high = scale.initial(device).values()
-        self._behaviour = Behaviour(
-            *(self._world, self.actor, self.critic, self.slow_critic, scale),
-            BehaviourSettings(
-                horizon=settings.horizon,
-                gamma=settings.gamma,
-                td_lambda=settings.td_lambda,
-                entropy_weight=settings.entropy_weight,
-                slow_critic_weight=settings.slow_critic_weight,
-            ),
-        )
+        self._behaviour = Behaviour(self._world, self.actor, self.critic, self.slow_critic, settings)
         self._objective = Objective(self._behaviour, settings)
-        self._policy = DreamerPolicy(
-            *(self.encoder, self.rssm, self.actor, self.head), stores_latents=stores, dtype=self._dtype()
-        )
-        rate = self.scheduled("learning_rate")
-        model = [self.encoder, self.rssm, self.decoder, self.reward, self.continues]
-        groups = {"model": model, "controller": [self.actor, self.critic]}
-        learnt = {name: ([p for part in parts for p in part.parameters()], rate) for name, parts in groups.items()}
+        self.return_low, self.return_high = self._behaviour.scale.initial(context.device).values()
+        self._policy = DreamerPolicy(self._world, self.actor, settings, self._dtype())
+        parts = {"model": self.model_parts, "actor": [self.actor], "critic": [self.critic]}
+        rates = {"actor": settings.actor_learning_rate, "critic": settings.critic_learning_rate}
+        own = {name: f"{name}_learning_rate" for name, rate in rates.items() if rate is not None}
+        learnt = {
+            name: ([p for part in each for p in part.parameters()], self.scheduled(own.get(name, "learning_rate")))
+            for name, each in parts.items()
+        }
         self.optimizer = build_optimizer(settings.optimizer, learnt)
         self._executor, self._model_executor, self._controller_executor = map(self.executor, self.updates())
 
     def updates(self) -> tuple[Update, Update, Update]:
         """Return the update of everything, and those of the world model and of the controller alone."""
+        settings, clip = self.settings, self.settings.max_grad_norm
         returns = {"return_low": self.return_low, "return_high": self.return_high}
-        follow = Follow([self.critic], [self.slow_critic], self.settings.slow_critic_rate)
-        model, controller = (part_of(self.optimizer, name) for name in ("model", "controller"))
+        model, controller = part_of(self.optimizer, "model"), part_of(self.optimizer, "actor", "critic")
         # Compiling a scan whole would unroll it; its cells are regions, which are compiled by themselves.
+        apart: dict[str, Any] = {"is_compilable": False}
+        follow = Follow([self.critic], [self.slow_critic], settings.slow_critic_rate)
+        following = {**apart, "after": follow, "after_every": settings.slow_critic_every}
         return (
-            Update([Stage("", self.loss, self.optimizer, state=returns)], follow, is_compilable=False),
-            Update([Stage("model", self.model_loss, model)], is_compilable=False),
-            Update([Stage("controller", self.controller_loss, controller, state=returns)], follow, is_compilable=False),
+            Update([Stage("", self.loss, self.optimizer, clip, state=returns)], **following),
+            Update([Stage("model", self.model_loss, model, clip)], **apart),
+            Update([Stage("controller", self.controller_loss, controller, clip, state=returns)], **following),
         )
 
     # ---- losses -------------------------------------------------------------------------------------------------------
@@ -276,16 +139,6 @@ class Dreamer(PolicyWorkflow):
         share = torch.arange(wanted, device=device) + noise.uniform("starts", (wanted,))
         return (share * (rows / wanted)).long().clamp(max=rows - 1)
 
-    def _time_major(self, batch: Batch) -> dict[str, Any]:
-        seen = {name: sensed(batch[name]) for name in ("observation", "next_observation")}
-        return time_major({**batch, **seen})
-
-    def _dtype(self) -> torch.dtype:
-        return compute_dtype(self.settings.precision, self.context.device)
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        return computing_in(self._dtype(), self.context.device)
-
     # ---- hooks --------------------------------------------------------------------------------------------------------
 
     def update(self, phase: Phase, count: int) -> HookResult:
@@ -301,22 +154,6 @@ class Dreamer(PolicyWorkflow):
     def update_controller(self, phase: Phase, count: int) -> HookResult:
         """Take `count` steps of actor and critic alone, in the imagination of the world model as it is."""
         return self._update(self._controller_executor, phase, count)
-
-    def _update(self, executor: Executor, phase: Phase, count: int) -> HookResult:
-        buffer = self.buffer(phase)
-        assert isinstance(buffer, ReplayBuffer)
-        if not buffer.ready:
-            return HookResult()
-        source = Replayed(buffer, self.columns, self.settings.batch_size, self.context.streams["buffer"])
-        self.note(executor.run(source, count, self.scheduled_before(phase)))
-        replayed = self.settings.batch_size * window(self.context.config)
-        for done in range(phase.updates + 1, phase.updates + count + 1):
-            self.metrics.add({"train/replayed_per_step": done * replayed / max(1, phase.decisions)}, group="ratio")
-        return HookResult(updates=count)
-
-    def learn(self, batch: Batch) -> Metrics:
-        """Take one step of everything on a batch of windows (B, L, ...)."""
-        return self._executor.learn({key: batch[key] for key in self.columns if key in batch})
 
     # ---- looking into the model ---------------------------------------------------------------------------------------
 
@@ -341,22 +178,19 @@ class Dreamer(PolicyWorkflow):
             made = self._world.observations(dream.states)
         return Imagined(dream.states, dream.actions, made, seen.rewards, seen.discounts / max(self.settings.gamma, 1e-9))
 
-    def media(self, generator: Generator) -> Mapping[str, Tensor]:
-        """What the model predicts of a few windows without looking, beside what came."""
-        replay = next(iter(self.context.buffers.values()))
-        if not isinstance(replay, ReplayBuffer) or not replay.ready:
-            return {}
-        batch = replay.peek(WINDOWS_SHOWN, generator, self.columns)
-        length = batch["reward"].shape[1]
-        context = min(STEPS_SEEN, length // 2)
-        shown = self.open_loop(batch, context, length - context, generator=generator)
-        return open_loop_media(*shown, self._space)
 
-    @torch.no_grad()
-    def open_loop(self, batch: Batch, context: int, horizon: int, *, generator: Generator) -> OpenLoop:
-        """Follow windows (B, L, ...) for `context` steps, and predict the next `horizon` from their actions alone."""
-        with self._precision():
-            return self._world.open_loop(self._time_major(batch), context, horizon, Noise(generator))
+class DreamerV2(Dreamer):
+    """The second version."""
+
+    Config = DreamerV2Config
+    window_steps = 50
+
+
+class DreamerV1(Dreamer):
+    """The first version."""
+
+    Config = DreamerV1Config
+    window_steps = 50
 
 
 class Objective(nn.Module):
@@ -365,7 +199,7 @@ class Objective(nn.Module):
     def __init__(self, behaviour: Behaviour, settings: DreamerConfig) -> None:
         super().__init__()
         self.behaviour, self.world = behaviour, behaviour.world
-        names = ("reconstruction", "dynamics", "representation", "replay_value")
+        names = ("reconstruction", "reward", "dynamics", "representation", "replay_value")
         self._weights = {name: getattr(settings, f"{name}_weight") for name in names}
 
     @region
@@ -401,8 +235,9 @@ class Objective(nn.Module):
         self, seen: Seen, steps: dict[str, Any], dream: Dream, places: Tensor, scale: dict[str, Tensor]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
         losses, metrics, scale, imagined = self.behaviour.losses(dream, scale)
-        value = self.behaviour.replay_value_loss(seen, steps, places, imagined)
-        return {**losses, "replay_value": value}, metrics, scale
+        if self._weights["replay_value"]:
+            losses["replay_value"] = self.behaviour.replay_value_loss(seen, steps, places, imagined)
+        return losses, metrics, scale
 
     def _summed(self, found: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum of losses by their weights, and each for the log."""

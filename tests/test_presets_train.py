@@ -46,6 +46,8 @@ SHORT_DREAMER = (
     *("algorithm.size=tiny", "algorithm.learning_starts=64", "algorithm.batch_size=4", "algorithm.train_ratio=2"),
     *("buffers.replay.sequence=8", "buffers.replay.capacity=10_000", "algorithm.horizon=3"),
 )
+SHORT_OLD_DREAMER = (*SHORT_DREAMER, "algorithm.pretrain_updates=0")
+SHORT_PLANET = (*SHORT_OLD_DREAMER, "algorithm.samples=8", "algorithm.elites=4", "algorithm.iterations=1")
 SHORT_WORLD_MODELS = (
     *("algorithm.collect_steps=96", "algorithm.vae_updates=1", "algorithm.memory_updates=1", "algorithm.generations=2"),
     *("algorithm.population=2", "algorithm.episodes=1", "algorithm.batch_size=8", "algorithm.dream_steps=5"),
@@ -63,7 +65,15 @@ def test_a_tuned_variant_trains(spec: str, tmp_path: Path) -> None:
     words = ("environment.num_envs=4", steps, "evaluation.every_steps=0", "evaluation.episodes=1", "checkpoint.every_steps=0")
     learns_from_replay = issubclass(algorithms.resolve(settings.name), OffPolicy)
     short = SHORT_OFF_POLICY if learns_from_replay else SHORT if spec.endswith(("ppo", "ppo_objects", "ppo_gpu")) else ()
-    of_name = {"tdmpc": SHORT_PLANNING, "dreamer": SHORT_DREAMER, "world_models": SHORT_WORLD_MODELS, "cma_es": SHORT_EVOLUTION}
+    of_name = {
+        "tdmpc": SHORT_PLANNING,
+        "dreamer": SHORT_DREAMER,
+        "world_models": SHORT_WORLD_MODELS,
+        "cma_es": SHORT_EVOLUTION,
+        "dreamer_v1": SHORT_OLD_DREAMER,
+        "dreamer_v2": SHORT_OLD_DREAMER,
+        "planet": SHORT_PLANET,
+    }
     short = of_name.get(settings.name, short)
     rollout = ("algorithm.rollout_steps=16",) if settings.rollout_steps is not None else ()
     run = train(spec, tmp_path, *words, *(short or rollout))

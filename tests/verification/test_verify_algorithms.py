@@ -46,6 +46,18 @@ CASES = {
         *("CartPole-v1:dreamer", "environment.num_envs=1", "algorithm.learning_starts=64", "algorithm.batch_size=4"),
         *("buffers.replay.sequence=8", "algorithm.train_ratio=4", "algorithm.horizon=3", "algorithm.imagination_starts=8"),
     ),
+    **{
+        name: (
+            *(f"Pendulum-v1:{name}", "environment.num_envs=1", "algorithm.learning_starts=64", "algorithm.batch_size=4"),
+            *("algorithm.size=tiny", "buffers.replay.sequence=8", "algorithm.train_ratio=4", "algorithm.pretrain_updates=2"),
+            *("algorithm.horizon=3", *more),
+        )
+        for name, more in {
+            "dreamer_v1": ("algorithm.imagination_starts=8",),
+            "dreamer_v2": ("algorithm.imagination_starts=8",),
+            "planet": ("algorithm.samples=8", "algorithm.elites=4", "algorithm.iterations=2"),
+        }.items()
+    },
     "world_models": (
         *("CartPole-v1:world_models", "environment.num_envs=1", "algorithm.latent_dim=4", "algorithm.memory_size=8"),
         *("algorithm.collect_steps=128", "algorithm.vae_updates=8", "algorithm.memory_updates=8", "algorithm.batch_size=16"),

@@ -17,6 +17,13 @@ from etude.testing import CHECKS, check_workflow
 from etude.workflows.a2c import A2C
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State
 
+SMALL_MODEL = (
+    *("algorithm.size=tiny", "algorithm.batch_size=8", "buffers.replay.sequence=8", "buffers.replay.capacity=10000"),
+    *("algorithm.learning_starts=128", "algorithm.learning_rate=1e-3", "algorithm.train_ratio=2", "environment.num_envs=4"),
+)
+DREAMING = ("algorithm.horizon=5", "algorithm.imagination_starts=16")
+FASTER = ("algorithm.pretrain_updates=0", "algorithm.actor_learning_rate=1e-3", "algorithm.critic_learning_rate=1e-3")
+PLANNING = ("algorithm.horizon=3", "algorithm.samples=16", "algorithm.elites=4", "algorithm.iterations=2")
 WORDS: dict[str, tuple[str, ...]] = {
     "a2c": ("algorithm.rollout_steps=8", "algorithm.learning_rate=3e-3", "algorithm.optimizer=adam"),
     "cma_es": ("environment.num_envs=8",),
@@ -35,11 +42,10 @@ WORDS: dict[str, tuple[str, ...]] = {
         *("algorithm.population=4", "algorithm.episodes=2", "algorithm.sigma=0.5", "buffers.replay.sequence=4"),
         *("buffers.replay.capacity=2000", "environment.num_envs=4"),
     ),
-    "dreamer": (
-        *("algorithm.size=tiny", "algorithm.batch_size=8", "buffers.replay.sequence=8", "buffers.replay.capacity=10000"),
-        *("algorithm.horizon=5", "algorithm.imagination_starts=16", "algorithm.learning_starts=128"),
-        *("algorithm.learning_rate=1e-3", "algorithm.train_ratio=2", "environment.num_envs=4"),
-    ),
+    "dreamer": (*SMALL_MODEL, *DREAMING),
+    "dreamer_v1": (*SMALL_MODEL, *DREAMING, *FASTER),
+    "dreamer_v2": (*SMALL_MODEL, *DREAMING, *FASTER),
+    "planet": (*SMALL_MODEL, *PLANNING, "algorithm.pretrain_updates=0"),
 }
 MORE_WORDS = {  # entropy counts as reward: so little of it that values are those of the rewards
     "sac": ("algorithm.temperature=0.01",),
@@ -47,7 +53,7 @@ MORE_WORDS = {  # entropy counts as reward: so little of it that values are thos
     "sql": ("algorithm.reward_scale=100",),
 }
 TO_LEARN = {
-    "dreamer": ("algorithm.train_ratio=16",),
+    **dict.fromkeys(("dreamer", "dreamer_v1", "dreamer_v2", "planet"), ("algorithm.train_ratio=16",)),
     "world_models": (
         *("algorithm.collect_steps=512", "algorithm.vae_updates=1000", "algorithm.latent_dim=8", "algorithm.memory=off"),
         *("algorithm.population=16", "algorithm.episodes=3", "environment.num_envs=16"),
@@ -74,7 +80,10 @@ MUST_NOT_SKIP = {
     "cma_es": {*CHECKS} - {"hidden_state", "time_limit", "termination", "next_observation", "endings"},
     **dict.fromkeys(("dqn", "sac"), {*CHECKS} - {"hidden_state"}),
     # Values of its states depend on what came before, not on an observation alone: `test_dreamer.py` looks at these.
-    "dreamer": {*CHECKS} - {"action_mask", "time_limit", "termination", "next_observation"},
+    **dict.fromkeys(
+        ("dreamer", "dreamer_v1", "dreamer_v2"), {*CHECKS} - {"action_mask", "time_limit", "termination", "next_observation"}
+    ),
+    "planet": {*CHECKS} - {"action_mask", "time_limit", "termination", "next_observation"},
     # It has no values: a controller is judged by its returns alone.
     "world_models": {*CHECKS} - {"action_mask", "time_limit", "termination", "next_observation"},
     **dict.fromkeys(("td3", "tqc", "sql"), {*CHECKS} - {"hidden_state", "action_mask"}),

@@ -56,15 +56,27 @@ class RSSM(nn.Module):
     """The model of what is remembered, and of what is drawn. Observations come as `tokens`, `hidden` numbers each."""
 
     def __init__(
-        self, latents: Latents, actions: int, *, deter: int, hidden: int, generator: Generator, blocks: int = BLOCKS
+        self,
+        latents: Latents,
+        actions: int,
+        *,
+        deter: int,
+        hidden: int,
+        generator: Generator,
+        blocks: int = BLOCKS,
+        joint_norm: bool = False,
     ) -> None:
+        """`joint_norm`: h, z and the action are normed together as they enter, and not each by itself, as in DreamerV3.
+
+        By itself a single action is left with little but its sign, which gradients through it and plans need more of.
+        """
         super().__init__()
         self.latents, self.deter_size, self.blocks = latents, deter, blocks
         self.feature_size = deter + latents.size
         self.from_deter = fan_in_linear(deter, hidden, generator)
         self.from_stoch = fan_in_linear(latents.size, hidden, generator)
         self.from_action = fan_in_linear(actions, hidden, generator)
-        self.shared_normed = NormedGroups(3, hidden)
+        self.shared_normed = NormedGroups(1, 3 * hidden) if joint_norm else NormedGroups(3, hidden)
         # What all blocks share meets a full matrix; each block of h besides its own.
         inputs = deter + blocks * 3 * hidden
         self.mixed_shared = fan_in_linear(3 * hidden, deter, generator, fan_in=inputs)

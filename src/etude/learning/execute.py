@@ -149,7 +149,8 @@ class Executor(ABC):
                     stage.decide(out.metrics)
                 norms = gradient_norms(stage.optimizer)
                 skip = self.skipped(norms[""])
-                clipped_step(stage.optimizer, stage.max_grad_norm, skip, norm=norms[""])
+                groups = norms if stage.clips_groups and len(norms) > 1 else None
+                clipped_step(stage.optimizer, stage.max_grad_norm, skip, norm=norms[""], norms=groups)
                 if skip is not None:
                     for statistic, value in zip(self.statistics, before, strict=True):
                         statistic.copy_(torch.where(skip > 0, value, statistic))

@@ -74,13 +74,21 @@ def clipped_step(
     *,
     skip_non_finite: bool = False,
     norm: Tensor | None = None,
+    norms: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
-    """Clip gradients to a total norm, step, and return the norm before clipping. Where `skip` is 1, nothing changes."""
+    """Clip gradients to a total norm, step, and return the norm before clipping. Where `skip` is 1, nothing changes.
+
+    With the `norms` of named groups each group is clipped by itself.
+    """
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     norm = gradient_norms(optimizer)[""] if norm is None else norm
     if skip_non_finite:
         skip = or_non_finite(skip, norm)
-    if max_grad_norm is not None:
+    if max_grad_norm is not None and norms is not None:
+        for group in optimizer.param_groups:
+            own = [parameter for parameter in group["params"] if parameter.grad is not None]
+            nn.utils.clip_grads_with_norm_(own, max_grad_norm, norms[group["name"]])
+    elif max_grad_norm is not None:
         nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, norm)
     _write_rates(optimizer)
     if skip is None:

@@ -57,6 +57,8 @@ class Stage:
     `noise` (its random numbers) too, by these names, and return an `Out`."""
     optimizer: Optimizer
     max_grad_norm: float | None = None
+    clips_groups: bool = False
+    """Clip the gradient of each of the optimiser's groups by itself, and not of all together."""
     every: int = 1
     """Takes part in every n-th update."""
     accumulate: int = 1

@@ -17,15 +17,19 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor
 
-from etude.acting.policy import Mode, Policy
+from etude.acting.policy import ActResult, Mode, Policy, State
+from etude.components.networks.world_decoder import DETER, STOCH
 from etude.components.planners import Planner
 from etude.components.rssm import ModelState
-from etude.components.world_model import WorldModel
+from etude.components.world_model import PREVIOUS_ACTION, WorldModel
+from etude.compute.accelerate import is_compiled
 from etude.compute.noise import Noise
+from etude.compute.regions import compiled_regions
 from etude.config.constraints import Component, PositiveFloat, PositiveInt, PositiveSchedule
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
 from etude.config.validate import Part
+from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.learning.optimizers import build_optimizer
 from etude.learning.update import Batch, Out, Stage, Update
@@ -74,6 +78,8 @@ class PlanetConfig(ModelConfig):
     """The part of the state that is drawn: groups of classes, or Gaussians."""
     latents: Literal["stored", "off"] = "off"
     """As in `dreamer`."""
+    input_norm: Literal["each", "joint"] = "joint"
+    """Whether memory, latents and action are normed each by itself as they enter the recurrence, or together."""
     numbers: Literal["two_hot", "squared"] = "squared"
     """How rewards are predicted: as bins that fit any scale, or as numbers by their squared error."""
     free_nats: float = 3.0
@@ -112,7 +118,7 @@ class Planet(ModelWorkflow):
         """Bind the networks, and build what surrounds them."""
         super().initialize(context)
         settings = self.settings
-        self._policy = PlanetPolicy(self._world, settings, self._dtype())
+        self._policy = PlanetPolicy(self._world, settings, self._dtype(), compiles=is_compiled(context.mode))
         parameters = [parameter for part in self.model_parts for parameter in part.parameters()]
         self.optimizer = build_optimizer(settings.optimizer, {"": (parameters, self.scheduled("learning_rate"))})
         stage = Stage("", self.loss, self.optimizer, settings.max_grad_norm)
@@ -133,16 +139,30 @@ class Planet(ModelWorkflow):
         """Take `count` steps on windows from the phase's buffer, once it holds enough."""
         return self._update(self._executor, phase, count)
 
+    def is_warming_up(self) -> bool:
+        """Whether actions are still random: until there is enough to learn from."""
+        return sum(buffer.size for buffer in self.context.buffers.values()) < self.settings.learning_starts
+
+    def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
+        """Any action, each as likely as the others; no model follows."""
+        return self._policy.act_randomly(observation, state, is_first, generator=generator)
+
 
 class PlanetPolicy(ModelPolicy):
     """Plans at every decision. Its exploring adds noise to what was planned; nothing else tells its ways apart."""
 
     exportable = False
 
-    def __init__(self, world: WorldModel, settings: PlanetConfig, dtype: torch.dtype) -> None:
+    def __init__(self, world: WorldModel, settings: PlanetConfig, dtype: torch.dtype, *, compiles: bool = False) -> None:
         super().__init__(world, settings, dtype, reward=world.reward, continues=world.continues)
-        self._world, self._settings = world, settings
+        self._world, self._settings, self._compiles = world, settings, compiles
         self._planner = Planner(settings.elites, 0.0, LEAST_STD, settings.plan_std)
+
+    def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
+        """Any action, each as likely as the others; no model follows."""
+        chosen = torch.empty_like(state[PREVIOUS_ACTION]).uniform_(-1, 1, generator=generator)
+        extras = self._extras(ModelState(state[DETER], state[STOCH]), state[PREVIOUS_ACTION])
+        return ActResult(self._head.to_environment(chosen), {**state, PREVIOUS_ACTION: chosen}, extras)
 
     def choose(self, state: ModelState, mode: Mode, generator: Generator) -> Tensor:
         """Return the first action of the best plan from each state (N, ...): (N, A)"""
@@ -150,21 +170,20 @@ class PlanetPolicy(ModelPolicy):
         shape = (settings.iterations, count, settings.samples, settings.horizon, actions)
         noise = torch.empty(shape, device=generator.device).normal_(generator=generator)
         begin = torch.zeros(count, settings.horizon, actions, device=generator.device)
-        return self._planner(lambda plans: self.value_of(state, plans, generator), begin, noise).mean[:, 0]
+        with compiled_regions(self._compiles and mode == "explore"):  # others may act in as many tasks as they like
+            return self._planner(lambda plans: self.value_of(state, plans, generator), begin, noise).mean[:, 0]
 
     def value_of(self, state: ModelState, actions: Tensor, generator: Generator) -> Tensor:
         """Return what sequences of actions earn in a dream, as far as it goes on: (N, ...), (N, S, H, A) → (N, S)"""
         count, samples = actions.shape[:2]
-        dreamt = ModelState(*(part.repeat_interleave(samples, 0) for part in state))
-        goes_on = torch.ones(count * samples, device=actions.device)
-        earned = torch.zeros_like(goes_on)
+        dreamt = [ModelState(*(part.repeat_interleave(samples, 0) for part in state))]
         for action in actions.flatten(0, 1).unbind(1):
             noise = drawn(self._rssm.latents, count * samples, generator)
-            dreamt = ModelState(*self._rssm._dream_cell(*dreamt, action, noise))
-            features = dreamt.features
-            earned = earned + goes_on * self._world.rewards(features)
-            goes_on = goes_on * self._world.continuation(features)
-        return earned.view(count, samples)
+            dreamt.append(ModelState(*self._rssm._dream_cell(*dreamt[-1], action, noise)))
+        features = torch.stack([each.features for each in dreamt[1:]])  # (H, N · S, F)
+        goes_on = self._world.continuation(features)
+        reached = torch.cat([torch.ones_like(goes_on[:1]), goes_on[:-1]]).cumprod(0)
+        return (reached * self._world.rewards(features)).sum(0).view(count, samples)
 
     def one_pass(self) -> Policy:
         """Say that planning is many passes through the model."""

@@ -115,7 +115,8 @@ class ModelConfig(AlgorithmSettings):
     optimizer: Annotated[Any, Component("optimizer")] = Part("laprop", {})
     """laprop, adam, adamw or an import path, with its options. One for everything that is learnt."""
     max_grad_norm: PositiveFloat | None = None
-    """Clip the gradient to this norm; null leaves it alone. laprop clips each tensor's by what it changes."""
+    """Clip the gradients of model, actor and critic to this norm each; null leaves them alone. laprop clips the gradient of
+    each tensor by what it changes."""
     learning_starts: NonNegativeInt = 1024
     """Steps of the untrained policy before anything is learnt."""
     pretrain_updates: NonNegativeInt = 0
@@ -126,6 +127,9 @@ class ModelConfig(AlgorithmSettings):
     """The part of the state that is drawn: groups of classes, or Gaussians."""
     latents: Literal["stored", "off"] = "stored"
     """stored: a window begins with the state that was remembered when it was collected or last learnt from; off: with zeros."""
+    input_norm: Literal["each", "joint"] = "each"
+    """Whether memory, latents and action are normed each by itself as they enter the recurrence, or together. By itself a
+    single action is left with little but its sign at first: too little for gradients through the model, and for plans."""
     numbers: Literal["two_hot", "squared"] = "two_hot"
     """How rewards and values are predicted: as bins that fit any scale, or as numbers by their squared error."""
     free_nats: NonNegativeFloat = 1.0
@@ -366,7 +370,11 @@ class ModelWorkflow(PolicyWorkflow):
         self.head = world_actions(context.action_space, settings.unimix).to(device)
         generator = Generator().manual_seed(derive_seed(context.config.experiment.seed, "init", "rssm"))
         self.rssm = RSSM(
-            make_latents(settings), self.head.actions, deter=size.deter, hidden=size.hidden, generator=generator
+            *(make_latents(settings), self.head.actions),
+            deter=size.deter,
+            hidden=size.hidden,
+            generator=generator,
+            joint_norm=settings.input_norm == "joint",
         ).to(device)
         self.numbers = make_numbers(settings).to(device)
         self._space = sensed_space(context.observation_space)

@@ -82,6 +82,8 @@ class DreamerV2Config(DreamerConfig):
     """As in `dreamer`."""
     latents: Literal["stored", "off"] = "off"
     """As in `dreamer`."""
+    input_norm: Literal["each", "joint"] = "joint"
+    """As in `dreamer`."""
     numbers: Literal["two_hot", "squared"] = "squared"
     """As in `dreamer`."""
     free_nats_of: Literal["step", "batch"] = "batch"

@@ -92,9 +92,9 @@ class Dreamer(ModelWorkflow):
         follow = Follow([self.critic], [self.slow_critic], settings.slow_critic_rate)
         following = {**apart, "after": follow, "after_every": settings.slow_critic_every}
         return (
-            Update([Stage("", self.loss, self.optimizer, clip, state=returns)], **following),
+            Update([Stage("", self.loss, self.optimizer, clip, True, state=returns)], **following),
             Update([Stage("model", self.model_loss, model, clip)], **apart),
-            Update([Stage("controller", self.controller_loss, controller, clip, state=returns)], **following),
+            Update([Stage("controller", self.controller_loss, controller, clip, True, state=returns)], **following),
         )
 
     # ---- losses -------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from torch import Generator, Tensor
 
 from agreement.layers import Arrays, linear_layers
 from etude.components.returns import generalized_advantages
+from etude.compute.noise import Noise
 from etude.config.compose import compose
 from etude.config.registry import algorithms
-from etude.compute.noise import Noise
 from etude.training import assembly
 
 OBSERVATION, ACTION, CHOICES, BATCH = 5, 3, 4, 64

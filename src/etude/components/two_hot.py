@@ -64,8 +64,9 @@ class TwoHot(nn.Module):
 
     def loss(self, logits: Tensor, *targets: Tensor, weights: Sequence[float] = ()) -> Tensor:
         """(..., size), (...) → (...): the cross-entropy to numbers, which are taken as they are, by their weights."""
-        encoded = [self.encode(x.detach()) for x in targets]
-        total = sum((weight * each for weight, each in zip(weights, encoded[1:], strict=True)), encoded[0])
+        total = self.encode(targets[0].detach())
+        for weight, x in zip(weights, targets[1:], strict=True):
+            total = total + weight * self.encode(x.detach())
         return -(total * logits.float().log_softmax(-1)).sum(-1)
 
 
@@ -80,5 +81,8 @@ class Squared(nn.Module):
 
     def loss(self, outputs: Tensor, *targets: Tensor, weights: Sequence[float] = ()) -> Tensor:
         """(..., 1), (...) → (...): to numbers, by their weights."""
-        errors = [0.5 * (self.mean(outputs) - x.detach()).square() for x in targets]
-        return sum((weight * each for weight, each in zip(weights, errors[1:], strict=True)), errors[0])
+        number = self.mean(outputs)
+        total = 0.5 * (number - targets[0].detach()).square()
+        for weight, x in zip(weights, targets[1:], strict=True):
+            total = total + 0.5 * weight * (number - x.detach()).square()
+        return total

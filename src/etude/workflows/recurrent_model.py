@@ -103,6 +103,8 @@ SIZES = {
 class ModelConfig(AlgorithmSettings):
     """A recurrent world model."""
 
+    name: str = ""
+    """The registered name of the algorithm."""
     size: Literal["tiny", "classic", "1m", "12m", "25m", "50m", "100m", "200m"] = "12m"
     """How large the world model is, by about how many parameters it has for pictures; tiny is for a CPU, and classic about as
     large as PlaNet and the first two Dreamers were. Larger models learn from fewer steps and cost more."""

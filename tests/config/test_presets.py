@@ -93,7 +93,7 @@ def test_the_experiment_and_the_quick_start_train_like_the_spec(write: Write) ->
 def test_a_missing_experiment_lists_what_there_is(complaints: Complaints, write: Write, word: str) -> None:
     write("configs/experiment/mine.yaml", "# @package _global_\nalgorithm: {name: ppo}")
     there_are = f"(there are: {', '.join(preset_names('experiment'))})"
-    assert "mine, multi_goal, ppo_cartpole, quadruped_flat_ppo" in there_are
+    assert "mine, multi_goal, og_wm_carracing, ppo_cartpole, quadruped_flat_ppo" in there_are
     assert complaints(words=[word]) == [f"{word}: no such preset; did you mean 'ppo_cartpole'? {there_are}"]
     assert complaints(words=["+experiment="])[0].endswith(there_are)
     assert complaints("CartPole-v1:ppo", words=["robot=x"]) == ["robot=x: no such preset; there are none in robot/"]

@@ -112,10 +112,10 @@ def test_a_worker_killed_in_the_middle_of_a_step_is_noticed_at_once(opened: Any)
 
 
 def test_a_worker_that_hangs_is_given_up_and_says_where(opened: Any) -> None:
-    vector = opened(faulty("hang"), num_envs=3, timeout_s=2.0)
+    vector = opened(faulty("hang"), num_envs=3, timeout_s=15.0)  # workers must begin within it too, on a busy machine
     said = fail(vector)
     assert "worker 1 (copies 1 to 2, process " in said
-    assert "gave no answer for 2 s" in said
+    assert "gave no answer for 15 s" in said
     assert "environment.worker_timeout_s" in said
     assert " in fail" in said, "the function it sleeps in"
 

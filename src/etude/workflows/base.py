@@ -22,7 +22,7 @@ from etude.acting.policy import State as State
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec as NetworkSpec
 from etude.components.recipes import Recipe, remember
-from etude.compute.accelerate import REPAYS_COMPILING, is_captured
+from etude.compute.accelerate import REPAYS_COMPILING, is_captured, is_compiled
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.captured import Captured
 from etude.compute.weak_methods import weakly
@@ -312,6 +312,11 @@ class Workflow(Acts):
     def accelerated(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of tensors as the config chooses to run such functions: captured where updates are."""
         return Captured(function) if is_captured(self.context.mode) else function
+
+    @property
+    def compiles(self) -> bool:
+        """Whether this run compiles what it computes often."""
+        return is_compiled(self.context.mode)
 
     def scheduled_before(self, phase: Phase) -> Before | None:
         """Set scheduled values for the updates at hand; where these move from one to the next, return what sets each one's."""

@@ -22,7 +22,6 @@ from etude.components.networks.world_decoder import DETER, STOCH
 from etude.components.planners import Planner
 from etude.components.rssm import ModelState
 from etude.components.world_model import PREVIOUS_ACTION, WorldModel
-from etude.compute.accelerate import is_compiled
 from etude.compute.noise import Noise
 from etude.compute.regions import compiled_regions
 from etude.config.constraints import Component, PositiveFloat, PositiveInt, PositiveSchedule
@@ -118,7 +117,7 @@ class Planet(ModelWorkflow):
         """Bind the networks, and build what surrounds them."""
         super().initialize(context)
         settings = self.settings
-        self._policy = PlanetPolicy(self._world, settings, self._dtype(), compiles=is_compiled(context.mode))
+        self._policy = PlanetPolicy(self._world, settings, self._dtype(), compiles=self.compiles)
         parameters = [parameter for part in self.model_parts for parameter in part.parameters()]
         self.optimizer = build_optimizer(settings.optimizer, {"": (parameters, self.scheduled("learning_rate"))})
         stage = Stage("", self.loss, self.optimizer, settings.max_grad_norm)

@@ -21,8 +21,8 @@ from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.make import make_environment
 from etude.environments.snapshots import snapshot
 from etude.environments.vector import Observation, VectorEnvironment
+from etude.files.state_tree import TreeEncoder, decode
 from etude.runs.checkpoint import CheckpointStore
-from etude.runs.state_tree import TreeEncoder, decode
 from tests.environments.fresh_process import assert_goes_on_elsewhere
 from tests.environments.test_conformance import IDS, actions
 

@@ -138,7 +138,7 @@ def make_copy(config: EnvironmentConfig, render_mode: str | None = None) -> gymn
         options["render_mode"] = render_mode
     try:
         _load_class(config.id)
-        return adapt(gymnasium.make(config.id, **options))
+        return adapt(gymnasium.make(family.spec(config), **options))
     except error.DependencyNotInstalled as problem:
         raise MissingPackageError(f"{config.id} needs a package that is not installed: {first_line(problem)}") from None
     except (error.UnregisteredEnv, error.DeprecatedEnv) as problem:

@@ -3,6 +3,7 @@
 A family whose ids Gymnasium does not have by itself brings a module with `register()`, which puts them there, and perhaps
 `register_id(name)` for a single one, where finding all takes long or some exist only once they are asked for; a family that
 can step many copies in one call brings `make_vector(config, num_envs)`, which returns None where it can't with these settings.
+One that has a faster class for a task of Gymnasium's, the same to the bit, brings `spec(config)`, which names it.
 One whose environments a policy can't read as they are brings `adapter(config)`: their own arguments, and a wrapper for them.
 Nothing of a family is imported before one of its ids is asked for.
 """
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from etude.errors import MissingPackageError
 
 if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
+
     from etude.config.schema import EnvironmentConfig
     from etude.environments.vector import VectorEnvironment
 
@@ -89,6 +92,11 @@ class Family:
         adapt = getattr(self._code(), "adapter", None)
         return (dict(config.kwargs), lambda env: env) if adapt is None else adapt(config)
 
+    def spec(self, config: EnvironmentConfig) -> str | EnvSpec:
+        """Return what Gymnasium is to make: the id, or a class of ours that takes its place."""
+        ours = getattr(self._code(), "spec", None)
+        return config.id if ours is None else ours(config) or config.id
+
     def _code(self) -> Any:
         return importlib.import_module(f"{__name__}.{self.module}") if self.module else None
 
@@ -130,6 +138,7 @@ FAMILIES = (
         "LunarLander-v3",
         r"(LunarLander(Continuous)?|BipedalWalker(Hardcore)?|CarRacing)-v3",
         packages=("Box2D",),
+        module="box2d",
     ),
     Family("toy", "Toy text", "FrozenLake-v1", r"(FrozenLake(8x8)?-v1|Taxi-v\d|CliffWalking(Slippery)?-v\d|Blackjack-v1)"),
     Family("dmc", "DeepMind Control", "dmc/cheetah-run", r"dmc/.+", "dmc/cartpole-balance", ("dm_control",), "dm_control"),

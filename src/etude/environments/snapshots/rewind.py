@@ -1,9 +1,10 @@
 """Rebuilds an environment whose state can't be captured: from its last reset and the actions since.
 
 That needs an environment that does the same again when its random generators and the actions are the same. Gymnasium's
-own Box2D classes do. Any other says so itself, with a class attribute `rewindable = True`: after a reset, nothing of earlier
-episodes is left, and all randomness comes from `self.np_random` and its spaces. Its wrappers must be plain data, which is
-captured as it was before the reset, and one of them must be a TimeLimit: without an end the list of actions has none.
+own Box2D classes do, and so does ours, which is one of theirs but faster. Any other says so itself, with a class attribute
+`rewindable = True`: after a reset, nothing of earlier episodes is left, and all randomness comes from `self.np_random` and its
+spaces. Its wrappers must be plain data, which is captured as it was before the reset, and one of them must be a TimeLimit:
+without an end the list of actions has none.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from gymnasium.wrappers import TimeLimit
 from etude.environments.snapshots import snapshot
 from etude.errors import EtudeError
 
-_BOX2D = "gymnasium.envs.box2d."
-_REUSE_THEIR_WORLD = (f"{_BOX2D}bipedal_walker", f"{_BOX2D}car_racing")
+_BOX2D = ("gymnasium.envs.box2d.", "etude.environments.box2d.")
+_REUSE_THEIR_WORLD = frozenset(
+    ["gymnasium.envs.box2d.bipedal_walker", "gymnasium.envs.box2d.car_racing", "etude.environments.box2d.car_racing"]
+)
 
 
 _CLAIMS = ("rewindable", "replayable")

@@ -40,6 +40,7 @@ from etude.compute.frozen import held
 from etude.compute.noise import Noise
 from etude.compute.regions import region
 from etude.compute.trees import map_tree
+from etude.compute.world import ALONE, World
 from etude.environments.vector import Observation
 
 PREVIOUS_ACTION = "previous_action"
@@ -70,6 +71,8 @@ class ModelSettings(NamedTuple):
     of_batch: bool
     """Whether so much divergence is free of the mean of a batch, as in the first two Dreamers, and not of every step."""
     stores_latents: bool
+    ranks: World = ALONE
+    """Whose batches count together."""
 
 
 class Followed(NamedTuple):
@@ -123,7 +126,7 @@ class WorldModel(nn.Module):
     def __init__(self, parts: Parts, settings: ModelSettings) -> None:
         super().__init__()
         self.encoder, self.rssm, self.decoder, self.reward, self.continues, self.actions, self.numbers, self.space = parts
-        self._free_nats, self._of_batch, self._stores_latents = settings
+        self._free_nats, self._of_batch, self._stores_latents, self.ranks = settings
         sees_pictures = any(is_picture(part) for part in parts_of(parts.space).values())
         self._rows_per_break = ROWS_PER_BREAK["pictures" if sees_pictures else "vectors"]
 
@@ -225,7 +228,10 @@ class WorldModel(nn.Module):
         return losses, metrics
 
     def _beyond_free(self, divergence: Tensor) -> Tensor:
-        return divergence.clamp(min=self._free_nats) if self._of_batch else divergence
+        if not self._of_batch:
+            return divergence
+        whole = divergence if self.ranks.size == 1 else self.ranks.sum(divergence) / self.ranks.size
+        return whole.clamp(min=self._free_nats)
 
     # ---- what heads say -----------------------------------------------------------------------------------------------
 

@@ -140,7 +140,8 @@ class Planet(ModelWorkflow):
 
     def is_warming_up(self) -> bool:
         """Whether actions are still random: until there is enough to learn from."""
-        return sum(buffer.size for buffer in self.context.buffers.values()) < self.settings.learning_starts
+        held = sum(buffer.size for buffer in self.context.buffers.values())
+        return held * self.context.world.size < self.settings.learning_starts
 
     def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
         """Any action, each as likely as the others; no model follows."""

@@ -272,6 +272,7 @@ class ModelWorkflow(PolicyWorkflow):
     continues: nn.Module
     columns = COLUMNS
     holds_others = ("_world",)
+    supports_ranks = True
     compiles_on_gpu = True
     window_steps = 64
     """Of a window, where the user does not say."""
@@ -294,11 +295,12 @@ class ModelWorkflow(PolicyWorkflow):
         """Collect seed experience, perhaps learn from it alone, then collect and learn by the train ratio."""
         settings = config.algorithm
         # In vector steps: of an action that is repeated, several environment steps make one of a window.
-        seed = max(-(-settings.learning_starts // config.environment.num_envs), window(config))
+        copies = config.environment.num_envs * config.experiment.processes
+        seed = max(-(-settings.learning_starts // copies), window(config))
         phases: list[dict[str, Any]] = [{"name": "seed", "hooks": ["collect"], "duration_cycles": seed}]
         if settings.pretrain_updates:
             whole = config.training.total_steps + settings.pretrain_updates
-            phases[0]["share"] = min(0.5, seed * config.environment.num_envs / whole)
+            phases[0]["share"] = min(0.5, seed * copies / whole)
             learn = {"type": "offline", "hooks": ["update"], "duration_updates": settings.pretrain_updates}
             phases.append({"name": "pretrain", **learn})
         ratio = {"ratio": str(cls.updates_per_step(config))}
@@ -308,7 +310,7 @@ class ModelWorkflow(PolicyWorkflow):
     def updates_per_step(cls, config: Config) -> Fraction:
         """Return how many updates follow each decision: as many as replay `train_ratio` steps, exactly."""
         settings = config.algorithm
-        return Fraction(str(settings.train_ratio)) / (settings.batch_size * window(config))
+        return Fraction(str(settings.train_ratio)) / (settings.batch_size * config.experiment.processes * window(config))
 
     @classmethod
     def gradient_steps(cls, config: Config) -> int:
@@ -381,7 +383,7 @@ class ModelWorkflow(PolicyWorkflow):
         self.numbers = make_numbers(settings).to(device)
         self._space = sensed_space(context.observation_space)
         parts = (self.encoder, self.rssm, self.decoder, self.reward, self.continues, self.head, self.numbers, self._space)
-        kept = ModelSettings(settings.free_nats, settings.free_nats_of == "batch", settings.latents == "stored")
+        kept = ModelSettings(settings.free_nats, settings.free_nats_of == "batch", settings.latents == "stored", context.world)
         self._world = WorldModel(Parts(*parts), kept)
 
     @property
@@ -406,7 +408,7 @@ class ModelWorkflow(PolicyWorkflow):
             return HookResult()
         source = Replayed(buffer, self.columns, self.settings.batch_size, self.context.streams["buffer"])
         self.note(executor.run(source, count, self.scheduled_before(phase)))
-        replayed = self.settings.batch_size * window(self.context.config)
+        replayed = self.settings.batch_size * self.context.world.size * window(self.context.config)
         for done in range(phase.updates + 1, phase.updates + count + 1):
             self.metrics.add({"train/replayed_per_step": done * replayed / max(1, phase.decisions)}, group="ratio")
         return HookResult(updates=count)

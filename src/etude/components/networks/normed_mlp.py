@@ -140,9 +140,9 @@ class BatchedNormedMLP(nn.Module):
         """(*batch, ...) → (E, *batch, outputs); of the `chosen` members alone where these are given, by number."""
         seen = self.encoder(observation)
         weights, biases, scales, shifts = [
-            [*parts] if chosen is None else [part.index_select(0, chosen) for part in parts]
+            [part if chosen is None else part.index_select(0, chosen) for part in parts]
             for parts in (self.weights, self.biases, self.scales, self.shifts)
-        ]  # a list: torch 2.11 can't compile a generator here
+        ]  # lists by comprehension: torch 2.11 can compile neither a generator nor [*parts] here
         values = seen.reshape(-1, seen.shape[-1]).expand(len(weights[0]), -1, -1)
         for layer, (scale, shift) in enumerate(zip(scales, shifts, strict=True)):
             values = torch.baddbmm(biases[layer], values, weights[layer])

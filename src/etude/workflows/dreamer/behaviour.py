@@ -124,7 +124,7 @@ class Behaviour(nn.Module):
             values = self.numbers.mean(logits.detach())
         seen = self.judge(features, values)
         returns, values = seen.returns.detach(), values.detach()
-        scale = self.scale.updated(state, returns) if settings.scale_returns else dict(state)
+        scale = self.scale.updated(state, self.world.ranks.gather(returns)) if settings.scale_returns else dict(state)
         divisor = self.scale.divisor(scale)  # 1 for ever where nothing moves it
         policy = self.actions(self.actor(still[:-1]))
         entropy = policy.entropy()

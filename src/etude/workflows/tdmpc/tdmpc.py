@@ -67,6 +67,8 @@ class TDMPC(PolicyWorkflow, OffPolicy):
     Config = TDMPCConfig
     settings: TDMPCConfig
     supports_ranks = False
+    supports_samplers = False
+    compiles_on_gpu = True
     columns = ("observation", "sample", "reward", "terminated", "is_first", "next_observation")
     encoder: nn.Module
     dynamics: nn.Module
@@ -156,7 +158,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         self.model = WorldModel({name: getattr(self, name) for name in names}, settings, device)
         self.target_critic = target_of(self.critic)
         self._policy = TDMPCPolicy(self.model, settings)
-        self._compiles_plans = context.mode == "compiled"  # for as many tasks as are explored; not for evaluating others
+        self._compiles_plans = self.compiles  # for as many tasks as are explored; not for evaluating others
         self.scale = ReturnScale()
         self.return_low, self.return_high = self.scale.initial(device).values()
         self.planned = torch.zeros(len(PLANNED), device=device)

@@ -5,9 +5,11 @@ For commands of ours that would start a program anew; that they really do is tes
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -44,6 +46,7 @@ class ForkedProgram:
             try:
                 if start_new_session:
                     os.setsid()
+                _close_sockets({*pass_fds})
                 self._become(cwd, env, {0: stdin, 1: stdout, 2: stderr})
                 code = _run(list(command[1:]))
             except BaseException:  # noqa: BLE001 - nothing of the test may go on here
@@ -99,6 +102,15 @@ class ForkedProgram:
             os.environ.update(env)
 
 
+def _close_sockets(kept: set[int]) -> None:
+    """Let go of the other processes' connections, as a new program would: who waits for their end shall see it."""
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        descriptor = int(name)
+        with contextlib.suppress(OSError):
+            if descriptor not in kept and stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+
+
 def _run(words: list[str]) -> int:
     words = [word for word in words if word != "-P"]
     sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
@@ -106,6 +118,9 @@ def _run(words: list[str]) -> int:
         if words[0] == "-m":
             sys.argv = words[1:]
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
+            sys.argv = ["-c", *words[2:]]
+            exec(words[1], {"__name__": "__main__"})
         else:
             sys.argv = words
             sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))

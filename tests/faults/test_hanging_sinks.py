@@ -14,7 +14,7 @@ from etude.runs.run import Run
 from etude.telemetry import background
 from etude.telemetry.background import BackgroundSink
 from etude.telemetry.sinks import SinkGroup
-from etude.training import session
+from etude.training import sitting
 from tests.faults.tiny_run import assert_ends_as, only_run, train
 
 ROWS = [{"env_steps": float(step)} for step in range(5)]
@@ -106,7 +106,7 @@ def test_a_run_does_not_wait_for_a_silent_server(
     where: str, hanging: Any, tmp_path: Path, whole: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(background, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(session, "optional_sinks", lambda *_: [BackgroundSink(hanging(where), patience_s=0.2)])
+    monkeypatch.setattr(sitting, "optional_sinks", lambda *_: [BackgroundSink(hanging(where), patience_s=0.2)])
     assert train(tmp_path) == 0
     run = only_run(tmp_path)
     assert_ends_as(whole, run)

@@ -14,7 +14,7 @@ from etude.orchestration.callbacks import Callback, EarlyStop, Progress
 from etude.orchestration.orchestrator import Orchestrator
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
-from etude.training import session
+from etude.training import session, sitting
 from tests.runs_compared import rows, train
 
 SMALL = ("algorithm.epochs=2", "training.total_steps=3000")
@@ -166,7 +166,7 @@ def test_a_sink_that_fails_becomes_an_alert_and_training_goes_on(tmp_path: Path,
         def flush(self) -> None: ...
         def close(self) -> None: ...
 
-    monkeypatch.setattr(session, "optional_sinks", lambda *_: [Broken()])
+    monkeypatch.setattr(sitting, "optional_sinks", lambda *_: [Broken()])
     run = train("CartPole-v1:ppo", tmp_path, *SMALL)
     assert run.status == "finished"
     assert "the server is gone" in run.log_path.read_text()

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.runs.state_tree import MAX_DEPTH, STORABLE_DTYPES, TreeEncoder, decode
+from etude.files.state_tree import MAX_DEPTH, STORABLE_DTYPES, TreeEncoder, decode
 
 Same = Callable[[object, object], bool]
 

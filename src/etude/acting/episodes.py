@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from etude.compute.world import ALONE, World
+
 WINDOW = 100
 
 
@@ -100,39 +102,43 @@ class EpisodeStatistics:
         """How many episodes have ended so far; reads the device."""
         return int(self._finished.to("cpu"))
 
-    def read(self) -> dict[str, float]:
-        """Return the rolling means for a row of metrics, and count from here for the next row."""
+    def read(self, world: World = ALONE) -> dict[str, float]:
+        """Return the rolling means for a row of metrics, over all ranks' windows, and count from here for the next row."""
         finished = self.finished
         since, self._logged = finished - self._logged, finished
+        held, raw = self._held(self._window, finished, world), self._raw_window
+        if world.size > 1:
+            finished, since = (int(count) for count in world.gather(torch.tensor([finished, since])).sum(0))
         if finished == 0:
             return {"collect/episodes": 0.0}
-        returns, lengths = self._window[:, : min(finished, WINDOW)].to("cpu")
+        returns, lengths = held
         mean = float(returns.mean())
         self._best = mean if self._best is None else max(self._best, mean)
         return {
             "collect/return_mean": mean,
             "collect/return_std": float(returns.std(correction=0)),
             "collect/return_best": self._best,
-            **self._read_raw(min(finished, WINDOW)),
+            **({} if raw is None else _read_raw(self._held(raw.unsqueeze(0), self.finished, world)[0])),
             "collect/length_mean": float(lengths.mean()),
             "collect/episodes": float(since),
         }
 
-    def _read_raw(self, held: int) -> dict[str, float]:
-        if self._raw_window is None:
-            return {}
-        known = self._raw_window[:held].to("cpu")
-        known = known[~known.isnan()]
-        if not len(known):
-            return {}
-        return {"collect/raw_return_mean": float(known.mean()), "collect/raw_return_std": float(known.std(correction=0))}
+    def _held(self, window: Tensor, finished: int, world: World) -> Tensor:
+        """Return what is in all ranks' windows, rank after rank: (rows, episodes)"""
+        own = window[:, : min(finished, WINDOW)].to("cpu")
+        if world.size == 1:
+            return own
+        room = torch.zeros(len(window), WINDOW, dtype=window.dtype)
+        room[:, : own.shape[1]] = own
+        counts = world.gather(torch.tensor(own.shape[1])).tolist()
+        return torch.cat([each[:, :count] for each, count in zip(world.gather(room), counts, strict=True)], 1)
 
-    def restart(self) -> None:
-        """Forget unfinished episodes: the environments begin new ones."""
-        self._returns.zero_()
-        self._lengths.zero_()
+    def restart(self, copies: slice = slice(None)) -> None:
+        """Forget unfinished episodes, of some copies: these begin new ones."""
+        self._returns[copies].zero_()
+        self._lengths[copies].zero_()
         if self._raw_returns is not None:
-            self._raw_returns.zero_()
+            self._raw_returns[copies].zero_()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything tracked."""
@@ -160,6 +166,13 @@ class EpisodeStatistics:
             device = self._returns.device
             self._raw_returns = state["raw_returns"].to(device, copy=True)
             self._raw_window = state["raw_window"].to(device, copy=True)
+
+
+def _read_raw(known: Tensor) -> dict[str, float]:
+    known = known[~known.isnan()]
+    if not len(known):
+        return {}
+    return {"collect/raw_return_mean": float(known.mean()), "collect/raw_return_std": float(known.std(correction=0))}
 
 
 def _first_non_finite(returns: np.ndarray, copies: np.ndarray) -> tuple[int, float] | None:

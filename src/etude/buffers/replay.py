@@ -129,7 +129,8 @@ class ReplayBuffer(Buffer):
         if gamma is None and n_step > 1:
             raise UserError(f"buffers.{name}.n_step={n_step}: {algorithm.name} has no gamma to discount rewards with")
         first_batch = max(1, int(algorithm.batch_size or 1))
-        wanted = next((size for size in (options.min_size, algorithm.learning_starts) if size is not None), first_batch)
+        starts = next((size for size in (options.min_size, algorithm.learning_starts) if size is not None), None)
+        wanted = first_batch if starts is None else -(-starts // config.experiment.processes)  # of all processes together
         return cls(
             capacity=options.capacity,
             num_envs=config.environment.num_envs,

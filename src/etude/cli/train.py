@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,8 +12,9 @@ from cyclopts import Parameter
 
 from etude.cli.options import at_least, exclusive, said_once
 from etude.cli.output import note
-from etude.cli.parameters import Quiet, RunsFolder, Spec, Words
+from etude.cli.parameters import PauseAt, Quiet, RunsFolder, Spec, Words
 from etude.cli.places import find_run, runs_root
+from etude.cli.processes import found_processes, is_follower, is_to_be_launched, launch, one_at_a_time
 from etude.cli.starting import starting
 
 if TYPE_CHECKING:
@@ -26,8 +28,14 @@ _FLAGS = {
     "experiment.name": "--name",
     "experiment.group": "--group",
     "experiment.init_from": "--init-from",
+    "experiment.processes": "--processes",
 }
-_ONE_PROCESS = {"experiment.compile": "off", "environment.workers": "0"}
+_ONE_PROCESS = {
+    "experiment.compile": "off",
+    "environment.workers": "0",
+    "experiment.processes": "1",
+    "environment.samplers": "0",
+}
 
 
 def train(
@@ -45,6 +53,7 @@ def train(
     auto_resume: bool = False,
     seed: str | None = None,
     parallel: int | None = None,
+    processes: int | None = None,
     num_envs: int | None = None,
     total_steps: Annotated[float | None, Parameter(alias=["--max-timesteps", "--total-timesteps"])] = None,
     iterations: Annotated[int | None, Parameter(alias="--max-iterations")] = None,
@@ -53,6 +62,8 @@ def train(
     runs: RunsFolder = None,
     debug: bool = False,
     profile: int | None = None,
+    pause_at: PauseAt = None,
+    wandb_sweep: bool = False,
     compile: Annotated[bool | None, Parameter(negative="--no-compile")] = None,
     print_config: bool = False,
     trust: bool = False,
@@ -92,6 +103,8 @@ def train(
         The root of every random stream (experiment.seed). Several (1,2,3 or 1-5) make a group of runs, side by side.
     parallel
         How many of several seeds run at once. Default: as many as there are cores.
+    processes
+        Processes that train the run together, each with copies and batches of its own (experiment.processes).
     num_envs
         Copies of the environment (environment.num_envs).
     total_steps
@@ -106,6 +119,9 @@ def train(
         Fail fast: one process, eager, every output and gradient checked for NaN; the run goes to ./debug.
     profile
         Profile this many cycles; logs/trace.json and logs/profile.txt in the run hold the result.
+    wandb_sweep
+        Take settings from the Weights & Biases sweep whose agent started this; words of the command line win. So by itself
+        where WANDB_SWEEP_ID is set.
     compile
         Compile updates, or not, whatever the length of the run (experiment.compile).
     print_config
@@ -113,6 +129,7 @@ def train(
     trust
         Honour import paths in a config that came with somebody else's run.
     """
+    quiet = quiet or is_follower()
     with ExitStack() as begun:
         title = next((str(each) for each in (spec, experiment, from_run, config) if each is not None), "train")
         tell = begun.enter_context(starting(title, quiet=quiet, plain=not print_config))
@@ -128,14 +145,19 @@ def train(
         if experiment is not None:
             words.insert(0, f"+experiment={experiment}")
         spec = spec_of(spec, universe=universe, domain=domain, task=task, algorithm=algorithm)
-        at_least(1, parallel=parallel, profile=profile)
+        at_least(1, parallel=parallel, profile=profile, processes=processes, pause_at=pause_at)
         exclusive({"--total-steps": total_steps, "--iterations": iterations})
         exclusive({"--debug": debug, "--compile": compile or None})
+        exclusive({"--debug": debug, "--processes": None if processes == 1 else processes})
         exclusive({"--auto-resume": auto_resume, "--debug": debug})
         exclusive({"--auto-resume": auto_resume, "--profile": profile})
+        sweeps = wandb_sweep or bool(os.environ.get("WANDB_SWEEP_ID"))
+        exclusive({"--wandb-sweep": sweeps, "--from-run": from_run})
+        exclusive({"--wandb-sweep": sweeps, "--auto-resume": auto_resume})
         if trust and from_run is None and not auto_resume:
             raise UserError("--trust is for the settings of somebody else's run: it goes with --from-run or --auto-resume")
         flags = {
+            "experiment.processes": processes,
             "environment.num_envs": num_envs,
             "training.total_steps": total_steps,
             "training.iterations": iterations,
@@ -154,8 +176,16 @@ def train(
             flags |= _ONE_PROCESS
             runs = runs or (Path("debug") if debug else None)
         words += [f"{key}={value}" for key, value in flags.items() if value is not None]
+        words += found_processes(words)
         _check_budget(words)
         seeds = [] if seed is None else parse_seeds(seed)
+        if sweeps and len(seeds) > 1:
+            raise UserError(f"--wandb-sweep trains one run, and --seed {seed} names {len(seeds)}")
+        if sweeps and not print_config:
+            from etude.tuning.wandb_sweep import sweep_words
+
+            taken = [*words, *(f"experiment.seed={each}" for each in seeds)]
+            words = [*sweep_words(taken, tell), *words]
         if seeds:
             said_once({"experiment.seed": "--seed"}, words)
         if len(seeds) < 2 and parallel is not None:
@@ -182,7 +212,8 @@ def train(
             return 0
         root = runs_root(runs)
         if len(seeds) > 1:
-            options = {"--config": config, "--from-run": from_run, "--profile": profile}
+            one_at_a_time(f"--seed {seed}")
+            options = {"--config": config, "--from-run": from_run, "--profile": profile, "--pause-at": pause_at}
             switches = {"--auto-resume": auto_resume, "--debug": debug, "--trust": trust}
             # The group goes to each seed by its flag.
             words = [word for word in words if word.partition("=")[0] != "experiment.group"]
@@ -196,17 +227,27 @@ def train(
 
             begun.close()
             return train_group(composition.config, root, arguments, seeds, parallel, auto_resume, quiet)
-        from etude.training import session
+        from etude.training import assembly, session
+        from etude.training.together import come_together
 
-        if auto_resume and (earlier := session.find_unfinished(composition, root)) is not None:
+        resolved = assembly.resolve(composition.config)
+        if is_to_be_launched(resolved):
+            begun.close()
+            return launch(resolved)
+        together = come_together(resolved)
+        if auto_resume and (earlier := session.find_unfinished(composition, root, together)) is not None:
             if earlier.status == "finished":
                 note(f"run {earlier.id} with these settings is finished already")
                 return 0
             note(f"goes on with run {earlier.id} ({earlier.status})")
-            training = session.reopen(earlier, trusted=trust, quiet=quiet, tell=tell)
+            training = session.reopen(earlier, trusted=trust, quiet=quiet, tell=tell, together=together)
         else:
             options = {"command": sys.argv, "debug": debug, "profile": profile or 0}
-            training = session.start(composition, root=root, quiet=quiet, tell=tell, **options)
+            training = session.start(composition, root=root, quiet=quiet, tell=tell, together=together, **options)
+        if pause_at is not None:
+            from etude.training.pausing import pause_at as pause
+
+            pause(training, pause_at)
     return exit_code(training.finish().status)
 
 

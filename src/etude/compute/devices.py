@@ -38,6 +38,24 @@ def pick_device(wanted: str, *, where: str = "experiment.device") -> torch.devic
     return device
 
 
+def devices_of_ranks(wanted: str, processes: int) -> str:
+    """Return the device of each process of this machine, as a list, where they differ; each is looked for.
+
+    auto and cuda give them the GPUs in turn.
+    """
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    if wanted in ("auto", "cuda") and torch.cuda.is_available():
+        wanted = ",".join(f"cuda:{rank % torch.cuda.device_count()}" for rank in range(local))
+    if "," not in wanted:
+        return str(pick_device(wanted))
+    listed = [str(pick_device(name.strip())) for name in wanted.split(",")]
+    if len(listed) < local:
+        raise UserError(f"experiment.device={wanted}: names {len(listed)} devices for {local} processes; name one for each")
+    if len({torch.device(name).type for name in listed}) > 1:
+        raise UserError(f"experiment.device={wanted}: processes that train together need devices of one kind")
+    return ",".join(listed[:local])
+
+
 def set_up(
     threads: int,
     deterministic: bool,

@@ -62,8 +62,8 @@ def config_names(contains: str = "") -> list[str]:
     """Return all that can be composed: presets, experiments, networks as the word that chooses one, and files of ./configs."""
     names = [*preset_specs(), *(f"{_NETWORK}{name}" for name in preset_names("network"))]
     files = sorted(path for kind in ("yaml", "json") for path in _CONFIGS.rglob(f"*.{kind}"))
-    # A folder of presets holds parts of configs; they are chosen by the names above.
-    names += [str(path) for path in files if path.relative_to(_CONFIGS).parts[0] not in GROUPS]
+    # A folder of presets holds parts of configs; they are chosen by the names above. Sweeps are not of one run.
+    names += [str(path) for path in files if path.relative_to(_CONFIGS).parts[0] not in (*GROUPS, "sweeps")]
     return [name for name in names if contains.lower() in name.lower()]
 
 

@@ -143,7 +143,8 @@ def bottleneck(orchestrator: Orchestrator, mode: str) -> str | None:
     if hook is None:  # a save, or the log
         return share
     executor = getattr(orchestrator.workflow, "_executor", None)  # what learns without one is never compiled
-    if not hook.collects and mode == "eager" and executor is not None and executor.update.is_compilable:
+    alone = orchestrator.world.size == 1  # several processes don't compile
+    if alone and not hook.collects and mode == "eager" and executor is not None and executor.update.is_compilable:
         return f"{share}; --compile makes updates faster for about half a minute of compiling"
     if hook.collects and collector is not None and orchestrator.counters.decisions:
         microseconds = 1e6 * spent / orchestrator.counters.decisions

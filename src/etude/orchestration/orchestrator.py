@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+
+import torch
 
 from etude.compute.memory_use import MemoryPeaks
 from etude.compute.random_streams import RandomStreams, global_generators_kept
@@ -80,7 +83,8 @@ class Orchestrator:
         self._collects = True  # whether the phase that ran last does
         self._watches_cycles = any(type(callback).on_cycle is not Callback.on_cycle for callback in self.callbacks)
         self._extra_callbacks: tuple[Callback, ...] = ()
-        self._interrupted: str | None = None
+        self._asked_to_stop: str | None = None  # by a signal or a caller, at any moment
+        self._interrupted: str | None = None  # the same, once all processes know of it
         self._memory = MemoryPeaks()
         self._evaluation: dict[str, float] = {}  # since the last row
         self._ranked: Ranked | None = None  # an evaluation among the best whose policy is not saved yet
@@ -115,7 +119,7 @@ class Orchestrator:
 
     def rows(self) -> Iterator[Row]:
         """Train, yielding each row of metrics as it is logged; whoever leaves the loop leaves a saved run."""
-        self.stop_reason = self._interrupted = None
+        self.stop_reason = self._interrupted = self._asked_to_stop = None
         self.stopwatch.start(self.scheduler.reading())
         self._began_at, last_save = self._position(), self.stopwatch.now()
         self._tell(lambda callback: callback.on_start(self._progress()))
@@ -130,8 +134,7 @@ class Orchestrator:
                 except GeneratorExit:
                     self.interrupt(LEFT)
             overdue = self._save_seconds is not None and self.stopwatch.now() - last_save >= self._save_seconds
-            asked = self.stop_reason, self._interrupted, overdue  # by clocks, signals and callbacks, which each process has
-            self.stop_reason, self._interrupted, overdue = self.world.from_first(lambda asked=asked: asked)
+            overdue = self._agree(overdue)
             if overdue or self._is_due("save") or self._interrupted:
                 self._require_finite()
                 self.save()
@@ -153,13 +156,24 @@ class Orchestrator:
             self.save()
             self._end()
 
+    def _agree(self, overdue: bool) -> bool:
+        """Let all processes stop, or save, where one is asked to: by clocks, signals and callbacks, which each has."""
+        self._interrupted = self._asked_to_stop
+        if self.world.size == 1:
+            return overdue
+        stops, interrupted, overdue = self.world.any(self.stop_reason is not None, self._interrupted is not None, overdue)
+        if stops or interrupted:
+            said = self.world.gather_plain([self.stop_reason, self._interrupted])
+            self.stop_reason, self._interrupted = (next(filter(None, each), None) for each in zip(*said, strict=True))
+        return overdue
+
     def save_first(self) -> None:
         """Save before anything else once training goes on, though the state is a checkpoint's."""
         self._saved_at = None
 
     def interrupt(self, reason: str) -> None:
         """Ask the loop to save and stop at the next cycle boundary; safe to call from a signal handler."""
-        self._interrupted = reason
+        self._asked_to_stop = reason
 
     @property
     def was_interrupted(self) -> bool:
@@ -178,11 +192,11 @@ class Orchestrator:
         try:
             alive = self._run_cycle()
             due = any(self._is_due(event) for event in ("log", "evaluate", "save"))
-            if due or self._interrupted or self.scheduler.is_finished:
+            if due or self.scheduler.is_finished:
                 self._check_finite()
             return alive
         except BaseException as error:
-            if isinstance(error, EnvironmentFailureError):
+            if isinstance(error, EnvironmentFailureError) and self.world.size == 1:  # the others are not here to save with
                 # Buffer, streams and environment stand at different moments now: only the weights are worth a try.
                 with suppress(EtudeError, OSError):
                     self.save(policy_only=True)
@@ -191,9 +205,19 @@ class Orchestrator:
 
     def _check_finite(self) -> None:
         """Look at the weights before they are measured, logged or saved; once, however many of these are due."""
-        if self._finite_at != self._position():
+        if self._finite_at == self._position():
+            return
+        found: NonFiniteError | None = None
+        try:
             check_finite(self.workflow, self.counters, self.collector, self.buffers.values())
-            self._finite_at = self._position()
+        except NonFiniteError as error:
+            found = error
+        if any(self.world.any(found is not None)):  # what a copy was paid, and what a buffer holds, is each process's own
+            raise found or NonFiniteError(f"another rank found numbers that are NaN or infinite at {self._when()}")
+        self._finite_at = self._position()
+
+    def _when(self) -> str:
+        return f"{self.counters.env_steps:,} environment steps and {self.counters.updates:,} updates"
 
     def _require_finite(self) -> None:
         """Look at the weights between cycles; the callbacks are told if the run ends here."""
@@ -235,7 +259,9 @@ class Orchestrator:
             self._evaluate()
             return HookResult()
         with self.stopwatch.timed(action.hook):
-            return getattr(self.workflow, action.hook)(self.scheduler.view(), action.count)
+            result = getattr(self.workflow, action.hook)(self.scheduler.view(), action.count)
+        ranks = self.world.size  # which all took as many steps
+        return replace(result, decisions=ranks * result.decisions, env_steps=ranks * result.env_steps) if ranks > 1 else result
 
     # ---- rows, evaluations, saves -------------------------------------------------------------------------------------------
 
@@ -280,10 +306,10 @@ class Orchestrator:
             self._grids.done("log")
             self._logged_at = self._position()
             self._refresh_episodes()
-            row: Row = {**self.counters.as_dict(), **self.workflow.metrics.drain()}
+            row: Row = {**self.counters.as_dict(), **self.world.mean_of_named(self.workflow.metrics.drain())}
             row |= {f"hp/{name}": value for name, value in self.workflow.hyper_parameters().items()}
             if self.collector is not None:
-                row |= self.collector.read()
+                row |= self.collector.read(self.world)
             row |= self._evaluation | self.stopwatch.metrics(self.scheduler.reading()) | self._memory.read()
             self._evaluation = {}
             with global_generators_kept():
@@ -313,15 +339,15 @@ class Orchestrator:
             if not policy_only:
                 self._saved_at = self._position()
                 self._grids.done("save")
-                parts |= self.world.with_parts_of_all(self.state_dict())
+                parts |= self.state_dict()
             metadata = {"phase": self.scheduler.current_phase.name, "metrics": self.last_evaluation, "best": self.best.value}
             is_best = False
             if self._ranked is not None:
                 monitor, is_best = self.best.monitor, self._ranked.place == 0
                 metadata["ranked"] = {"metric": monitor.metric, "mode": monitor.mode, "value": self._ranked.value}
             with global_generators_kept():
-                write = partial(self._write_checkpoint, parts, self.counters.as_dict(), metadata, best=is_best)
-                path = self.world.from_first(write)
+                store = partial(self._write_checkpoint, counters=self.counters.as_dict(), metadata=metadata, best=is_best)
+                path = Path(self.world.write_together(parts, lambda whole: str(store(whole))))
             self._ranked = None
         self._tell(lambda callback: callback.on_checkpoint(self._progress(), path))
 
@@ -350,7 +376,8 @@ class Orchestrator:
 
     def _refresh_episodes(self) -> None:
         if self.collector is not None:
-            self.counters.episodes = self.collector.episodes.finished
+            finished = self.collector.episodes.finished
+            self.counters.episodes = finished if self.world.size == 1 else int(self.world.sum(torch.tensor(finished)))
 
     # ---- state --------------------------------------------------------------------------------------------------------------
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from etude.errors import CheckpointError, UserError
 from etude.files.atomic import LEFTOVER_SUFFIX, fsync_directory, read_link, replace_link
 from etude.files.regular import own_folder
+from etude.files.state_tree import TreeEncoder
 from etude.runs.checkpoint_history import Spans, best_ranked, best_until
 from etude.runs.checkpoint_selection import best_name, checkpoint_folders, choose_checkpoint, sequence_of
 from etude.runs.manifest import MANIFEST_NAME, Manifest, checkpoint_name
 from etude.runs.part_files import write_file, write_parts
 from etude.runs.saved_checkpoint import Checkpoint
 from etude.runs.segment_files import remove_unused, write_segments
-from etude.runs.state_tree import TreeEncoder
 
 __all__ = ["Checkpoint", "CheckpointStore"]
 

@@ -14,10 +14,10 @@ import torch
 from etude.errors import CheckpointError, EtudeError
 from etude.files.printable import one_line
 from etude.files.segments import Segment, StoredSegment
+from etude.files.state_tree import Fetch, decode
 from etude.runs.checkpoint_history import Spans, abandoned_spans
 from etude.runs.manifest import MANIFEST_NAME, FileRecord, check_file, damaged, inside, read_json, read_manifest
 from etude.runs.part_files import STATE_NAME, TENSORS_NAME
-from etude.runs.state_tree import Fetch, decode
 from etude.runs.tensor_file import TensorFile
 
 MISFITS = (KeyError, ValueError, TypeError, AttributeError, IndexError, AssertionError, RuntimeError, RecursionError)

@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from etude.errors import CheckpointError
 from etude.files.documents import parse_json
-from etude.runs.state_tree import STORABLE_DTYPES
+from etude.files.state_tree import STORABLE_DTYPES
 
 MAX_HEADER = 64 * 2**20
 _LENGTH_FIELD = 8

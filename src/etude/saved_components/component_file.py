@@ -29,9 +29,9 @@ from etude.files.atomic import replacing
 from etude.files.documents import parse_json
 from etude.files.printable import one_line
 from etude.files.regular import read_bytes
+from etude.files.state_tree import TreeEncoder, decode
 from etude.runs.manifest import MAX_NESTING
 from etude.runs.saved_checkpoint import MISFITS
-from etude.runs.state_tree import TreeEncoder, decode
 from etude.runs.tensor_file import content_of, read_tensors, write_tensors
 from etude.saved_components.kinds import check_kind, make, read_recipe, recipe_data, word_of
 

@@ -14,7 +14,7 @@ from etude.acting.policy import Policy
 from etude.buffers.base import Buffer
 from etude.components.networks.build import build_networks
 from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_captured
-from etude.compute.devices import pick_device, set_up
+from etude.compute.devices import devices_of_ranks, pick_device, set_up
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
 from etude.compute.world import ALONE, World
 from etude.config.hooks import hooks_of
@@ -31,6 +31,7 @@ from etude.orchestration.callbacks import Callback, EarlyStop
 from etude.orchestration.clock import Clock
 from etude.orchestration.orchestrator import Orchestrator
 from etude.orchestration.phase_scheduler import PhaseScheduler
+from etude.training.build_samplers import build_remote_collector, sampler_problems
 from etude.training.evaluation import EVENTS_PER_RUN, build_evaluator, build_monitor, evaluation_cadence
 from etude.workflows.base import Components, Context, Workflow
 from etude.workflows.collector import Collector
@@ -53,8 +54,13 @@ def resolve(config: Config) -> Config:
     event, row = max(1, total // EVENTS_PER_RUN), max(1, total // ROWS_PER_RUN)
     experiment, evaluation, checkpoint = config.experiment, config.evaluation, config.checkpoint
     workflow = _workflow_class(config)
+    if experiment.processes > 1:
+        workflow.require_ranks(config.algorithm.name)
+    if config.environment.samplers and (problems := list(sampler_problems(config, workflow))):
+        raise ConfigError(*problems)
     device = pick_device(experiment.device)
     compiling = SETTINGS[_mode(experiment.compile, device, workflow, config)]
+    placed = str(device) if experiment.processes == 1 else devices_of_ranks(experiment.device, experiment.processes)
     if evaluation.mode == "auto":
         evaluation = replace(evaluation, mode=workflow.evaluation_mode)
     if updates := Clock(_phases(config, workflow), total).updates:  # where steps stand still, and with them their grids
@@ -65,7 +71,7 @@ def resolve(config: Config) -> Config:
         )
     return replace(
         config,
-        experiment=replace(experiment, device=str(device), threads=experiment.threads or 1, compile=compiling),
+        experiment=replace(experiment, device=placed, threads=experiment.threads or 1, compile=compiling),
         evaluation=replace(evaluation, every_steps=evaluation_cadence(config, total)),
         checkpoint=replace(checkpoint, every_steps=event if checkpoint.every_steps is None else checkpoint.every_steps),
         logging=replace(config.logging, every_steps=config.logging.every_steps or row),
@@ -84,7 +90,7 @@ def steps_per_iteration(config: Config) -> int:
     # Which alone knows how often it repeats an action.
     environment = make_environment(replace(config.environment, workers=0), num_envs=1)
     try:
-        return counts.pop() * config.environment.num_envs * environment.action_repeat
+        return counts.pop() * config.environment.num_envs * config.experiment.processes * environment.action_repeat
     finally:
         environment.close()
 
@@ -92,10 +98,39 @@ def steps_per_iteration(config: Config) -> int:
 def execution_mode(config: Config) -> Mode:
     """Return how a resolved config's updates run."""
     workflow = _workflow_class(config)
-    return _mode(config.experiment.compile, torch.device(config.experiment.device), workflow, config)
+    device = config.experiment.device.partition(",")[0]  # the ranks' are all of one kind
+    return _mode(config.experiment.compile, torch.device(device), workflow, config)
+
+
+def of_this_rank(config: Config) -> Config:
+    """Return a resolved config with the devices that are this process's own."""
+    device = str(pick_device(config.experiment.device))
+    stores = {name: _buffer_of_this_rank(options, name) for name, options in config.buffers.items()}
+    return replace(config, experiment=replace(config.experiment, device=device), buffers=stores)
+
+
+def _buffer_of_this_rank(options: Any, name: str) -> Any:
+    listed = getattr(options, "device", "auto")
+    return replace(options, device=str(pick_device(listed, where=f"buffers.{name}.device"))) if "," in listed else options
+
+
+def _simulator_device(config: Config, learner: torch.device) -> torch.device:
+    wanted = config.environment.device
+    if wanted == "auto":
+        return learner
+    if config.environment.robot is None:
+        raise UserError(f"environment.device={wanted}: only robots are simulated on a device; leave it at auto")
+    return pick_device(wanted, where="environment.device")
 
 
 def _mode(wanted: str, device: torch.device, workflow: type[Workflow], config: Config) -> Mode:
+    if config.experiment.processes > 1:
+        if wanted in ("on", "capture"):
+            raise UserError(
+                f"experiment.compile={wanted}: not with experiment.processes={config.experiment.processes}, whose gradients "
+                "meet between loss and step; set it to off or auto"
+            )
+        return "eager"
     steps, repays = workflow.gradient_steps(config), workflow.repays_compiling(config)
     return choose_mode(wanted, device, steps, repays, compiles_on_gpu=workflow.compiles_on_gpu)
 
@@ -125,12 +160,16 @@ def build(
     seed_global_generators(experiment.seed if world.is_first else derive_seed(experiment.seed, world.part))
     workflow_class = _workflow_class(config)
     phases = _phases(config, workflow_class)
-    environment = environment or make_environment(
-        config.environment, training=True, device=device, capture=acts_captured(config)
-    )
-    _check_described(config, environment)
     streams = RandomStreams(experiment.seed, device, world.rank)
-    collector = Collector(environment, streams, device, keep_paths=config.training.keep_paths)
+    if config.environment.samplers:
+        collector = build_remote_collector(config, streams, device)
+        environment = collector.environment
+    else:
+        environment = environment or make_environment(
+            config.environment, training=True, device=_simulator_device(config, device), capture=acts_captured(config)
+        )
+        collector = Collector(environment, streams, device, keep_paths=config.training.keep_paths)
+    _check_described(config, environment)
     stores = {name: _build_buffer(options, config, name) for name, options in config.buffers.items()}
     _check_buffers(stores, phases, workflow_class, config)
     added = workflow_class.extra_columns(config, environment.single_observation_space, environment.single_action_space)
@@ -153,7 +192,7 @@ def build(
         scheduler=PhaseScheduler(
             phases,
             total_steps=config.training.total_steps,
-            steps_per_count=environment.num_envs * environment.action_repeat,
+            steps_per_count=environment.num_envs * environment.action_repeat * world.size,
         ),
         collector=collector,
         buffers=stores,
@@ -184,6 +223,7 @@ def build_workflow(
     buffers: Mapping[str, Any] | None = None,
     collector: Collector | None = None,
     world: World = ALONE,
+    action_repeat: int = 1,
 ) -> Workflow:
     """Build a workflow with its networks; without a collector it can act and be loaded, not train."""
     device = torch.device(config.experiment.device)
@@ -211,6 +251,7 @@ def build_workflow(
             mode="eager" if collector is None else execution_mode(config),
             collector=collector,
             world=world,
+            action_repeat=action_repeat,
         )
     )
     return workflow

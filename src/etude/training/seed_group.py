@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +13,9 @@ from pathlib import Path
 from etude.errors import UserError
 from etude.runs.index import IndexedRun, find_runs
 from etude.runs.statistics import Summary, summarise
+from etude.training.child_run import ChildRun
 
 POLL_S = 0.5
-_LAST_LINES = 12
 
 
 @dataclass
@@ -25,11 +23,13 @@ class Seed:
     """One run of the group, as its parent sees it."""
 
     seed: int
-    process: subprocess.Popen[bytes] | None = None
-    errors: Path | None = None
+    process: ChildRun | None = None
     run: IndexedRun | None = None
-    code: int | None = None
-    """Its exit code; None while it waits or runs."""
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it waits or runs."""
+        return None if self.process is None else self.process.code
 
     @property
     def state(self) -> str:
@@ -43,9 +43,7 @@ class Seed:
     @property
     def complaint(self) -> str:
         """The last it printed to stderr."""
-        if self.errors is None:
-            return ""
-        return "\n".join(self.errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_LAST_LINES:])
+        return "" if self.process is None else self.process.complaint
 
 
 @dataclass
@@ -100,35 +98,26 @@ class SeedGroup:
     def _fill(self, folder: Path) -> None:
         room = self.parallel - sum(member.process is not None and member.code is None for member in self.members)
         for member in [member for member in self.members if member.process is None][: max(0, room)]:
-            member.errors = folder / f"{member.seed}.txt"
             words = [*self.arguments, f"--seed={member.seed}", f"--group={self.name}", f"--runs={self.root}", "--quiet"]
-            with member.errors.open("wb") as errors:
-                # Its own session: Ctrl-C reaches the parent alone, which passes it on once.
-                member.process = subprocess.Popen(
-                    [sys.executable, "-m", "etude", "train", *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=errors,
-                    start_new_session=True,
-                )
+            member.process = ChildRun(["train", *words], folder / f"{member.seed}.txt")
 
     def _look(self) -> None:
         found = find_runs(self.root, group=self.name) if self.root.is_dir() else []
         newest = {run.seed: run for run in reversed(found)}
         for member in self.members:
             member.run = newest.get(member.seed)
-            if member.process is not None and member.code is None:
-                member.code = member.process.poll()
+            if member.process is not None:
+                member.process.poll()
 
     def _wait(self) -> None:
         for member in self.members:
             if member.process is not None:
-                member.code = member.process.wait()
+                member.process.wait()
 
     def _forward(self, number: int) -> None:
         for member in self.members:
-            if member.process is not None and member.process.poll() is None:
-                member.process.send_signal(number)
+            if member.process is not None:
+                member.process.send(number)
 
     @contextmanager
     def _signals(self) -> Iterator[list[int]]:

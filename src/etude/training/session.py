@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from etude.compute.devices import lack_of_memory_told, out_of_memory
-from etude.compute.random_streams import GlobalGenerators, global_generators_kept
+from etude.compute.devices import lack_of_memory_told
 from etude.config import aliases, overrides
 from etude.config.compose import Composition, compose
 from etude.config.hashing import config_hash
@@ -21,185 +16,29 @@ from etude.config.layers import has
 from etude.config.phases import unfed_problems
 from etude.config.schema import Config
 from etude.config.validate import to_plain, to_yaml
-from etude.errors import CheckpointError, ConfigError, EnvironmentFailureError, EtudeError, NonFiniteError, UserError
-from etude.files.regular import append_lines, own_folder
-from etude.orchestration.inspection import Profile, bottleneck, no_update, watch_for_nan
-from etude.orchestration.orchestrator import LEFT, CheckpointWriter, Orchestrator, Row
+from etude.errors import ConfigError, UserError
+from etude.files.regular import own_folder
+from etude.orchestration.inspection import Profile, no_update, watch_for_nan
+from etude.orchestration.orchestrator import Orchestrator
 from etude.runs import own_code, provenance, trust
-from etude.runs.checkpoint import CheckpointStore
 from etude.runs.index import find_runs
 from etude.runs.places import command
 from etude.runs.run import Run
-from etude.runs.saved_checkpoint import Checkpoint, fitting
 from etude.runs.settings_files import HASH, settings_hash, write_changed_settings
-from etude.telemetry.alerts import Alerts
-from etude.telemetry.console import Console
-from etude.telemetry.jsonl import NO_ROWS, JsonlSink, read_rows, supersede, write_csv
-from etude.telemetry.metric_alerts import MetricAlerts
-from etude.telemetry.run_log import tee_to
-from etude.telemetry.sinks import Sink, SinkGroup
+from etude.telemetry.jsonl import NO_ROWS, read_rows, supersede
 from etude.training import assembly, initial_weights, run_facts
-from etude.training.record_media import RecordMedia
+from etude.training.checkpoint_loading import load_checkpoint
+from etude.training.following import Following
 from etude.training.remarks import remarks, size_remarks
-from etude.training.run_failures import disk_failures_reported, goes_on
-from etude.training.run_sinks import alert_rules, check_sinks, optional_sinks
-from etude.training.stop_signals import stopping_on_signals
+from etude.training.run_failures import disk_failures_reported
+from etude.training.run_sinks import check_sinks
+from etude.training.sitting import Outcome as Outcome
+from etude.training.sitting import Training as Training
 from etude.training.stored_config import config_changes, load_config, migration_notes
+from etude.training.together import ON_ITS_OWN, Together
 
 EVALUATION_SEEDS = "evaluate command"
 """The purpose that seeds of evaluations on request derive from; training and the evaluations within it use others."""
-MOST_ROLLBACKS = 3
-"""Tries from one save."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a sitting ended."""
-
-    run: Run
-    status: str
-    """finished, stopped (early) or interrupted."""
-    reason: str
-
-
-class Training:
-    """One sitting of a run. Iterate it to train, a row of metrics at a time; leaving the loop saves the run and stops it."""
-
-    def __init__(
-        self,
-        run: Run,
-        config: Config,
-        orchestrator: Orchestrator,
-        *,
-        quiet: bool,
-        notes: list[str],
-        stream: Any,
-        past: Sequence[Mapping[str, float]] = (),
-        held: ExitStack | None = None,
-        resumed_from: Checkpoint | None = None,
-    ) -> None:
-        self.run, self.config, self.orchestrator = run, config, orchestrator
-        self.outcome: Outcome | None = None
-        self.signal: int | None = None
-        """The signal that asked the run to stop, if one did; it has been answered by saving, and by nothing else."""
-        self._quiet, self._notes, self._stream, self._past = quiet, notes, stream, past
-        self._held, self._resumed_from = held, resumed_from
-        self._generators = GlobalGenerators.now()
-        self._store = run.checkpoints(config.checkpoint.keep, config.checkpoint.keep_best)
-
-    def finish(self) -> Outcome:
-        """Train to the end, or until something asks to stop."""
-        for _ in self:
-            pass
-        assert self.outcome is not None
-        return self.outcome
-
-    def stop(self, reason: str = LEFT) -> None:
-        """Ask the run to save itself and stop at the end of its cycle; from any thread."""
-        self.orchestrator.interrupt(reason)
-
-    def __iter__(self) -> Iterator[Row]:
-        run, config, orchestrator = self.run, self.config, self.orchestrator
-        with ExitStack() as stack:
-            stack.enter_context(run.lock() if self._held is None else self._held)
-            log = stack.enter_context(tee_to(run.log_path))
-            console = Console(self._stream, quiet=self._quiet or not config.logging.terminal, log=log.line)
-            stack.callback(console.close)
-            log.on_failure = alert = global_generators_kept()(partial(console.message, error=True))
-            alerts = Alerts(alert)
-            stack.enter_context(disk_failures_reported(run))
-            run.remove_leftovers()
-            run.update_status(status="running")
-            rows = JsonlSink(run.metrics_path)
-            rules, grace = alert_rules(config.logging.alerts), config.training.total_steps // 10
-            watching = MetricAlerts(rules, console.message, self._past, not_before=grace)
-            sinks: list[Sink] = [console, watching, *optional_sinks(config, run, self._past, alerts)]
-            group = SinkGroup(sinks, on_alert=alert, record=rows)
-            stack.callback(group.close)
-            store = self._store
-            if self._resumed_from is not None and store.go_on_from(self._resumed_from):
-                orchestrator.save_first()
-            self._resumed_from = None
-            save = _checkpoint_writer(run, store, rows, config, orchestrator, alerts)
-            orchestrator.attach(sink=group, write_checkpoint=save, run_dir=run.path)
-            orchestrator.add_callback(RecordMedia(orchestrator.workflow, config, run.videos, group, alert))
-            console.start(run_facts.header(run, config, orchestrator, self._notes), past=self._past)
-            status = "failed"
-            try:
-                with stopping_on_signals(orchestrator.interrupt) as received, contextlib.suppress(GeneratorExit):
-                    yield from self._rows(store, rows, console)
-                self.signal = received[0] if received else None
-                done = orchestrator.scheduler.is_finished
-                status = "finished" if done else "interrupted" if orchestrator.was_interrupted else "stopped"
-            except EnvironmentFailureError as error:
-                orchestrator.stop_reason = orchestrator.stop_reason or str(error)
-                told = f"{error}; run.log has the traceback" if error.details else str(error)
-                raise EnvironmentFailureError(f"{told}\n{goes_on(run)}", details=error.details) from error
-            except (MemoryError, RuntimeError) as error:
-                told = out_of_memory(error)
-                if told is None:
-                    raise
-                raise EtudeError(f"{told}; `{command('resume', run.path)}` goes on from the last save") from error
-            except KeyboardInterrupt:
-                status = "interrupted"
-                raise
-            except (OSError, CheckpointError) as error:
-                orchestrator.stop_reason = orchestrator.stop_reason or f"{type(error).__name__}: {error}"
-                raise
-            finally:
-                with alerts.about("environment", "the run itself is not touched by it"):
-                    orchestrator.close()
-                with alerts.about("summary.json", "metrics.jsonl and the checkpoints have it all"):
-                    run.write_summary(run_facts.summary(config, orchestrator, status))
-                with alerts.about("metrics.csv", "metrics.jsonl has the same rows"):
-                    if run.metrics_path.exists():
-                        write_csv(run.metrics_path, run.csv_path)
-                # The last word: whoever is killed before it is resumed, and writes the others anew.
-                with alerts.about("run.json", f"`{command('resume', run.path)}` sets it right"):
-                    run.update_status(status=status, stop_reason=orchestrator.stop_reason)
-            group.flush()
-            for hint in (no_update(orchestrator), bottleneck(orchestrator, assembly.execution_mode(config))):
-                if hint is not None:
-                    console.message(hint)
-            reason = orchestrator.stop_reason or ""
-            self.outcome = Outcome(run, status, reason)
-            console.finish(run_facts.outcome(run, orchestrator, status, reason))
-
-    def _rows(self, store: CheckpointStore, sink: JsonlSink, console: Console) -> Iterator[Row]:
-        tries: Counter[str] = Counter()
-        # What drew from them since the run was built (drawing on a terminal, opening sinks, the caller) is no part of it.
-        self._generators.put_back()
-        while True:
-            try:
-                yield from self.orchestrator.rows()
-            except NonFiniteError as error:
-                if self.config.training.on_nan != "rollback":
-                    raise
-                found = store.newest_whole()
-                tries[found.name] += 1
-                if tries[found.name] > MOST_ROLLBACKS:
-                    raise
-                told = self._roll_back(store, found, sink, str(error), tries[found.name])
-                with global_generators_kept():
-                    console.message(told, error=True)
-            else:
-                return
-
-    def _roll_back(self, store: CheckpointStore, found: Checkpoint, sink: JsonlSink, reason: str, tries: int) -> str:
-        """Go back to a save and on from there with other random numbers.
-
-        Which ones follows from the save and the tries since: a run that was killed on the way tries them again, in the
-        same order, and comes to the same end.
-        """
-        _load(self.orchestrator, found, self.config, force=True)
-        store.go_on_from(found)
-        self.orchestrator.rollbacks += tries
-        number = self.orchestrator.rollbacks
-        self.orchestrator.streams.branch(number)
-        line = {"number": number, "to": found.name, "reason": reason}
-        append_lines(self.run.logs / "rollbacks.jsonl", json.dumps(line))
-        sink.supersede(found.metadata, self.run.logs / "superseded.jsonl")
-        return f"{reason.partition(';')[0]}; rolled back to checkpoint {found.name}"
 
 
 @lack_of_memory_told()
@@ -213,19 +52,22 @@ def start(
     debug: bool = False,
     profile: int = 0,
     tell: Callable[[str], None] = lambda step: None,
+    together: Together = ON_ITS_OWN,
 ) -> Training:
     """Begin a new run. Everything that can be wrong with the request is found before it exists.
 
     `debug` checks every module's output and every gradient; `profile` is the number of cycles to trace.
-    `tell` is called with what is being done, where it may take a while.
+    `tell` is called with what is being done, where it may take a while. Of several processes that train `together` the first
+    has the run, and the others follow it.
     """
-    config = assembly.resolve(composition.config)
+    config, world = assembly.resolve(composition.config), together.world
+    together.require(config)
     source = None if config.experiment.init_from is None else initial_weights.find_source(config.experiment.init_from, root)
     if source is not None:
         # By its path: where a word such as @last points changes.
         config = replace(config, experiment=replace(config.experiment, init_from=str(source.path.resolve())))
     tell("building environments and networks")
-    orchestrator = assembly.build(config, folder=root.resolve())
+    orchestrator = assembly.build(assembly.of_this_rank(config), world=world, folder=root.resolve())
     notes = [*(f"read as: {note}" for note in composition.notes), *remarks(config, composition.config)]
     notes += size_remarks(orchestrator.workflow)
     notes += [note for buffer in orchestrator.buffers.values() for note in buffer.notes()]
@@ -243,6 +85,9 @@ def start(
     if problems := list(unfed_problems(orchestrator.scheduler.phases)):
         raise ConfigError(*problems)
     orchestrator.begin()
+    world.wait()  # a run that one of them can't train is none
+    if not world.is_first:
+        return Following(Run.open(together.run_of_first(None)), config, orchestrator, together)
     resolved_yaml = run_facts.resolved_yaml(config, orchestrator)
     facts[HASH] = settings_hash(resolved_yaml)
 
@@ -258,7 +103,8 @@ def start(
         facts=facts,
         furnish=furnish,
     )
-    return Training(run, config, orchestrator, quiet=quiet, notes=notes, stream=stream)
+    together.run_of_first(run.path)
+    return Training(run, config, orchestrator, quiet=quiet, notes=notes, stream=stream, together=together)
 
 
 @lack_of_memory_told()
@@ -273,13 +119,16 @@ def reopen(
     command_line: Sequence[str] = (),
     stream: Any = None,
     tell: Callable[[str], None] = lambda step: None,
+    together: Together = ON_ITS_OWN,
 ) -> Training:
     """Make ready to continue a run from its newest whole checkpoint (or the one named), to the same end.
 
     `force` loads a checkpoint of another workflow if its state fits.
     """
+    world = together.world
     with disk_failures_reported(run), ExitStack() as held:
-        held.enter_context(run.lock())
+        if world.is_first:
+            held.enter_context(run.lock())
         run.require_own_folders()
         before = load_config(run, trusted=trusted)
         config = before
@@ -289,24 +138,31 @@ def reopen(
             config = assembly.resolve(composition.config)
         changes = config_changes(before, config)
         _refuse_what_is_past(before, config, run)
+        together.require(config)
         store = run.checkpoints(config.checkpoint.keep)
         notes = [*migration_notes(run), *(f"changed: {change}" for change in changes)]
         found = None
-        if checkpoint is not None or not _is_unsaved(run):
-            found = store.newest_whole() if checkpoint is None else store.find(checkpoint)
+        if world.from_first(lambda: checkpoint is not None or not _is_unsaved(run)):
+            # Which the first has looked at is whole.
+            name = world.from_first(lambda: (store.newest_whole() if checkpoint is None else store.find(checkpoint)).name)
+            found = store.find(name)
             if found.kind != "full":
                 raise UserError(f"checkpoint {found.name} holds only the policy; training can go on from a full one")
         tell("building environments and networks")
-        orchestrator = assembly.build(config, folder=run.path.resolve().parent)
+        orchestrator = assembly.build(assembly.of_this_rank(config), world=world, folder=run.path.resolve().parent)
         check_sinks(config)
         if found is None:
             notes += ["it ended before its first save, and begins anew", *_begin(orchestrator, run, config)]
         else:
             tell(f"reading checkpoint {found.name}")
-            notes += [f"resumed from checkpoint {found.name}", *_load(orchestrator, found, config, force=force)]
+            notes += [f"resumed from checkpoint {found.name}", *load_checkpoint(orchestrator, found, config, force=force)]
         # One that was killed between its last save and its last word has that word still to say.
         if orchestrator.scheduler.is_finished and run.status == "finished":
             raise UserError(_is_finished(run, config, orchestrator))
+        world.wait()
+        together.run_of_first(run.path)
+        if not world.is_first:
+            return Following(run, config, orchestrator, together)
         if changes:
             _record_changes(run, config, orchestrator, changes)
         notes += _changed_code(run, trusted=trusted, command=command_line)
@@ -326,6 +182,7 @@ def reopen(
             past=past,
             held=held.pop_all(),
             resumed_from=found,
+            together=together,
         )
 
 
@@ -373,11 +230,16 @@ def resume(run: Run, **options: Any) -> Outcome:
     return reopen(run, **options).finish()
 
 
-def find_unfinished(composition: Composition, root: Path) -> Run | None:
+def find_unfinished(composition: Composition, root: Path, together: Together = ON_ITS_OWN) -> Run | None:
     """Return the newest run under `root` with these very settings, name and group, if there is one to go on with.
 
     One that finished is returned too, for there is nothing left to do; one that died before its first save is not.
     """
+    found = together.world.from_first(lambda: (run := _unfinished(composition, root)) and str(run.path))
+    return None if found is None else Run.open(Path(found))
+
+
+def _unfinished(composition: Composition, root: Path) -> Run | None:
     config = assembly.resolve(composition.config)
     asked = {"config_hash": config_hash(config), "name": run_facts.name(config), "group": config.experiment.group}
     if not root.is_dir():
@@ -387,25 +249,6 @@ def find_unfinished(composition: Composition, root: Path) -> Run | None:
         if run.status == "finished" or any(saved.kind == "full" for saved in run.checkpoints().list()):
             return run
     return None
-
-
-def _checkpoint_writer(
-    run: Run, store: CheckpointStore, rows: JsonlSink, config: Config, orchestrator: Orchestrator, alerts: Alerts
-) -> CheckpointWriter:
-    facts = {"workflow": config.algorithm.name, "config_hash": config_hash(config), "fingerprint": provenance.fingerprint()}
-
-    def write(parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path:
-        metadata = {**metadata, **facts, **rows.sync()}
-        path = store.save(parts, counters=counters, metadata=metadata, best=best).path
-        # The list of runs shows how far a living run has come.
-        with alerts.about("summary.json", "tried again at the next save"):
-            run.write_summary(run_facts.summary(config, orchestrator, "running"))
-        if "shared" in parts:
-            with alerts.about("metrics.csv", "tried again at the next save; metrics.jsonl has the same rows"):
-                write_csv(run.metrics_path, run.csv_path)
-        return path
-
-    return write
 
 
 def _is_unsaved(run: Run) -> bool:
@@ -426,25 +269,9 @@ def _begin(orchestrator: Orchestrator, run: Run, config: Config) -> list[str]:
     return notes
 
 
-def _load(orchestrator: Orchestrator, found: Checkpoint, config: Config, *, force: bool = False) -> list[str]:
-    workflow = found.metadata.get("workflow")
-    if workflow != config.algorithm.name and not force:
-        raise EtudeError(
-            f"checkpoint {found.name} is of {workflow}, this run's config says {config.algorithm.name}; "
-            "--force loads it all the same, if it fits"
-        )
-    with fitting(found, "this config"), lack_of_memory_told():
-        notes = orchestrator.load_state_dict(found.load(device="cpu"))
-    then, now = found.metadata.get("fingerprint"), provenance.fingerprint()
-    differing = [key for key in now if isinstance(then, dict) and json.dumps(then.get(key)) != json.dumps(now[key])]
-    if differing:
-        notes.append(f"saved under another {', '.join(differing)}: the run goes on, but its last bits may differ")
-    return notes
-
-
 def _refuse_what_is_past(before: Config, after: Config, run: Run) -> None:
     """Settings that only a run's beginning reads: changed later they would say what is not so."""
-    for key in ("seed", "init_from"):
+    for key in ("seed", "init_from", "processes"):
         old, new = getattr(before.experiment, key), getattr(after.experiment, key)
         if old != new:
             raise UserError(

@@ -13,7 +13,7 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 
 @contextmanager
-def stopping_on_signals(interrupt: Callable[[str], None]) -> Iterator[list[int]]:
+def stopping_on_signals(interrupt: Callable[[str], None], *, quiet: bool = False) -> Iterator[list[int]]:
     """Within, the first SIGINT, SIGTERM or SIGHUP calls `interrupt` with its name; a second one stops at once.
 
     Yields the list of those that came.
@@ -25,6 +25,8 @@ def stopping_on_signals(interrupt: Callable[[str], None]) -> Iterator[list[int]]
         name = signal.Signals(number).name
         interrupt(name)
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        if quiet:
+            return
         # The terminal may be gone, or in the middle of a print: neither may keep the run from saving itself.
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             sys.stderr.write(f"\n{name}: saving and stopping; once more stops at once\n")

@@ -25,7 +25,8 @@ def obstacles(subject: Subject, *, brings_etude: bool) -> list[str]:
 
     `brings_etude`: the stored code holds Etude itself, so the installed version does not matter.
     """
-    return [*_other_fingerprint(subject, brings_etude), *_other_device(subject), *_resumed_inexactly(subject)]
+    found = (_other_fingerprint(subject, brings_etude), _other_device(subject), _resumed_inexactly(subject))
+    return [reason for reasons in (*found, _trained_apart(subject)) for reason in reasons]
 
 
 def late_obstacles(subject: Subject, facts: Mapping[str, Any]) -> list[str]:
@@ -110,6 +111,14 @@ def _resumed_inexactly(subject: Subject) -> Iterator[str]:
             "resume: the run was resumed, and its environment can't be saved in the middle of an episode "
             "(snapshot: restart), so that nothing can repeat it"
         )
+
+
+def _trained_apart(subject: Subject) -> Iterator[str]:
+    processes = subject.setting("experiment.processes", 1)
+    if processes != 1:
+        yield f"processes: the run was trained by {processes}, and verifying trains in one"
+    if subject.setting("environment.samplers", 0) and subject.setting("environment.free_running", False):
+        yield "samplers: they ran freely (environment.free_running), so that nothing can repeat it"
 
 
 def _was_resumed(subject: Subject) -> bool:

@@ -84,6 +84,7 @@ class A2C(PolicyWorkflow):
     actor: nn.Module
     critic: nn.Module
     supports_ranks: ClassVar[bool] = True
+    supports_samplers: ClassVar[bool] = True
     of_rank: ClassVar[tuple[str, ...]] = ("reward_normalizer",)
 
     @classmethod

@@ -25,6 +25,7 @@ from etude.components.recipes import Recipe, remember
 from etude.compute.accelerate import REPAYS_COMPILING, is_captured, is_compiled
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.captured import Captured
+from etude.compute.trees import storable
 from etude.compute.weak_methods import weakly
 from etude.compute.world import ALONE, World
 from etude.config.algorithm import AlgorithmSettings
@@ -147,6 +148,8 @@ class Context:
     """None where a policy is loaded without an environment to train in."""
     world: World = ALONE
     """The processes that train together. `num_envs` and batches are this one's share."""
+    action_repeat: int = 1
+    """Environment steps per decision, where there is no collector to ask."""
 
 
 class Workflow(Acts):
@@ -165,6 +168,8 @@ class Workflow(Acts):
     """The buffers that its updates can read, as their common class; the default takes any."""
     supports_ranks: ClassVar[bool] = False
     """Whether several processes may train it together: all that it learns by goes through the executor or the world."""
+    supports_samplers: ClassVar[bool] = False
+    """Whether other processes may collect for it: acting reads nothing but what `acting_state` says."""
     of_rank: ClassVar[tuple[str, ...]] = ()
     """Attributes whose state differs from process to process, such as what each environment's rewards add up to."""
     compiles_on_gpu: ClassVar[bool] = False
@@ -216,6 +221,12 @@ class Workflow(Acts):
         return REPAYS_COMPILING
 
     @classmethod
+    def require_ranks(cls, name: str) -> None:
+        """Refuse to be trained by several processes, where that is not supported."""
+        if not cls.supports_ranks:
+            raise UserError(f"algorithm.name={name}: can't be trained by several processes; use one")
+
+    @classmethod
     def remarks(cls, config: Config) -> list[str]:
         """Return what a user would want to know about settings that do less than they say."""
         return []
@@ -246,8 +257,8 @@ class Workflow(Acts):
     def initialize(self, context: Context) -> None:
         """Bind the settings, and the components by name: `self.actor`."""
         self.context, self.settings = context, context.config.algorithm
-        if context.world.size > 1 and not self.supports_ranks:
-            raise UserError(f"algorithm.name={self.settings.name}: can't be trained by several processes; use one")
+        if context.world.size > 1:
+            self.require_ranks(self.settings.name)
         specified = self.roles(context.config, context.observation_space, context.action_space)
         for role in {**vars(context.components), **specified}:
             setattr(self, role, getattr(context.components, role))
@@ -335,6 +346,22 @@ class Workflow(Acts):
             self._explorer = Actor(proxy(self), "explore", self.context.streams["action"], captured=is_captured(mode))
         return self._explorer
 
+    # ---- acting beside the learner ------------------------------------------------------------------------------------
+
+    def acting_state(self) -> dict[str, Any]:
+        """Return all that acting reads and learning changes, for processes that act with it (`environment.samplers`)."""
+        held = [[buffer.size, getattr(buffer, "capacity", 0)] for buffer in self.context.buffers.values()]
+        now = storable([*self.now])
+        return {"policy": self.policy().state_dict(), "scheduled": dict(self._hyper), "now": now, "held": held}
+
+    def load_acting_state(self, state: Mapping[str, Any], decisions: int) -> None:
+        """Act as the workflow does whose state this is, from so many decisions of the run on."""
+        self.policy().load_state_dict(state["policy"])
+        for name, value in state["scheduled"].items():
+            self.scheduled(name).copy_(value)
+        *counts, stretch = state["now"]
+        self.now = Moment._make([*counts, stretch and Stretch._make(stretch)])
+
     # ---- support for hooks ------------------------------------------------------------------------------------------------
 
     def buffer(self, phase: Phase) -> Buffer:
@@ -396,7 +423,8 @@ class Workflow(Acts):
 
     def rank_state_dict(self) -> dict[str, Any]:
         """Return the state of what is this process's own."""
-        return {name: state_of(part) for name, part in self.stateful_parts().items() if name in self.of_rank}
+        own = (*self.of_rank, "metrics")
+        return {name: state_of(part) for name, part in self.stateful_parts().items() if name in own}
 
     def load_rank_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what is this process's own."""

@@ -17,6 +17,7 @@ from etude.buffers.base import Buffer
 from etude.buffers.last_paths import LastPaths
 from etude.compute.random_streams import RandomStreams, derive_seed
 from etude.compute.trees import map_tree, restored, storable
+from etude.compute.world import ALONE, World
 from etude.environments.snapshots.rewind import RewindError
 from etude.environments.vector import RAW_REWARD, Observation, VectorEnvironment
 from etude.workflows.metrics import MetricSums
@@ -107,11 +108,11 @@ class Collector:
             values = torch.stack([info[key] for key in told]).float().mean(1)
             self.reports.add_row(values, tuple(f"{REPORTED}{key}" for key in told), group="step")
 
-    def read(self) -> dict[str, float]:
-        """Return what there is to log of the steps since the last call."""
-        told = self.reports.drain()
+    def read(self, world: World = ALONE) -> dict[str, float]:
+        """Return what there is to log of all ranks' steps since the last call."""
+        told = world.mean_of_named(self.reports.drain())
         more = self.environment.more_metrics({key.removeprefix(REPORTED): value for key, value in told.items()})
-        return {**self.episodes.read(), **told, **{f"{REPORTED}{key}": value for key, value in more.items()}}
+        return {**self.episodes.read(world), **told, **{f"{REPORTED}{key}": value for key, value in more.items()}}
 
     def state_dict(self) -> dict[str, Any]:
         """Return where every episode stands."""
@@ -129,10 +130,7 @@ class Collector:
 
     def load_state_dict(self, state: dict[str, Any], initial_state: Callable[[int], State]) -> str | None:
         """Continue every episode; where the environment can't, begin new ones and say so."""
-        self.episodes.load_state_dict(state["episodes"])
-        self.reports.load_state_dict(state.get("reports", {}))  # runs of before had none
-        if self._paths is not None and "paths" in state:
-            self._paths.load_state_dict(restored(state["paths"], self._device))
+        self._load_statistics(state)
         self._restarts = state["restarts"]
         if not self._continue_environment(state["environment"]):
             self._restarts += 1
@@ -143,6 +141,12 @@ class Collector:
         observation = map_tree(self._to_environment, state["observation"])
         self._standing = Standing(observation, self._to_environment(state["is_first"]), carried)
         return None
+
+    def _load_statistics(self, state: dict[str, Any]) -> None:
+        self.episodes.load_state_dict(state["episodes"])
+        self.reports.load_state_dict(state.get("reports", {}))  # runs of before had none
+        if self._paths is not None and "paths" in state:
+            self._paths.load_state_dict(restored(state["paths"], self._device))
 
     def _begin(self, seeds: list[int], initial_state: Callable[[int], State]) -> None:
         count = self.environment.num_envs

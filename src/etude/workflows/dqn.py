@@ -11,7 +11,7 @@ Several rewards before bootstrapping, γⁿ and ends on the way are the replay b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -218,15 +218,23 @@ class DQN(PolicyWorkflow, OffPolicy):
     def advance(self, rows: int) -> None:
         """Note the share of random actions at this very step, however many steps one call collects; and count the step."""
         epsilon, done = self.settings.epsilon, self._explored.value
-        collector = self.context.collector
-        repeat = 1 if collector is None else collector.environment.action_repeat
-        self._explored.value = done + rows * repeat
+        repeat = self._repeat()
+        self._explored.value = done + rows * repeat * self.context.world.size
         share = epsilon.start
         if not epsilon.is_constant:
             since = done - self.now.env_steps  # which is as this cycle began
             share = epsilon.at(self.now.later(env_steps=since, decisions=since // repeat))
         if share != self._share.value:
             self._share.write(share, self._policy.on_host is None)
+
+    def load_acting_state(self, state: Mapping[str, Any], decisions: int) -> None:
+        """As every workflow; and go on counting where that many decisions lead to."""
+        super().load_acting_state(state, decisions)
+        self._explored.value = decisions * self._repeat()
+
+    def _repeat(self) -> int:
+        collector = self.context.collector
+        return self.context.action_repeat if collector is None else collector.environment.action_repeat
 
     def array_twin(self) -> ArrayTwin | None:
         """Where the network has a twin in NumPy."""

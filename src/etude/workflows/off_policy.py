@@ -57,7 +57,7 @@ class OffPolicyConfig(AlgorithmSettings):
     tau: Annotated[float, Bounds(low=0, high=1, low_open=True)] = 0.005
     """How far target networks move towards the trained ones at each update; 1 copies them."""
     learning_starts: NonNegativeInt = 1000
-    """Transitions with uniformly random actions before anything is learnt."""
+    """Transitions with uniformly random actions before anything is learnt, of all processes together."""
     train_every: PositiveInt = 1
     """Vector steps between updates."""
     gradient_steps: PositiveInt = 1
@@ -103,7 +103,7 @@ def _buffer_problems(config: Config) -> Iterator[str]:
         if getattr(options, "sequence", None) is not None:
             yield f"buffers.{name}.sequence={options.sequence}: {settings.name} learns from single transitions; set it to null"
     held = {name: o.capacity // num_envs * num_envs for name, o in config.buffers.items() if isinstance(o, StoreConfig)}
-    if held and sum(held.values()) < settings.learning_starts:
+    if held and sum(held.values()) * config.experiment.processes < settings.learning_starts:
         name = next(iter(held))
         yield (
             f"buffers.{name}.capacity={config.buffers[name].capacity}: holds {sum(held.values())} transitions, so the warm-up "
@@ -116,6 +116,7 @@ class OffPolicy(Workflow):
 
     learns_from = ReplayBuffer
     supports_ranks = True
+    supports_samplers = True
     columns: tuple[str, ...] = ("observation", "sample", "reward", "discount", "next_observation")
     """What of a replayed transition the losses read."""
 
@@ -135,7 +136,8 @@ class OffPolicy(Workflow):
     def gradient_steps(cls, config: Config) -> int:
         """Return how many gradient steps the whole run takes."""
         settings, steps = config.algorithm, max(0, config.training.total_steps - config.algorithm.learning_starts)
-        return steps // (settings.train_every * config.environment.num_envs) * settings.gradient_steps
+        copies = config.environment.num_envs * config.experiment.processes
+        return steps // (settings.train_every * copies) * settings.gradient_steps
 
     @abstractmethod
     def losses(self) -> Update:
@@ -145,7 +147,7 @@ class OffPolicy(Workflow):
         """Whether actions are still uniformly random: until enough is held, or all there is room for."""
         missing = self.settings.learning_starts
         for buffer in self.context.buffers.values():
-            missing -= buffer.size
+            missing -= buffer.size * self.context.world.size
         return missing > 0 and not all(buffer.is_full for buffer in self.context.buffers.values())
 
     def update(self, phase: Phase, count: int) -> HookResult:

@@ -151,6 +151,7 @@ class PPO(PolicyWorkflow):
     actor: nn.Module
     critic: nn.Module
     supports_ranks: ClassVar[bool] = True
+    supports_samplers: ClassVar[bool] = True
     of_rank: ClassVar[tuple[str, ...]] = ("reward_normalizer", "_memory")
 
     @classmethod

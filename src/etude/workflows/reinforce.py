@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
 import torch
@@ -83,6 +83,9 @@ class Reinforce(PolicyWorkflow):
     Config = ReinforceConfig
     settings: ReinforceConfig
     actor: nn.Module
+    supports_ranks: ClassVar[bool] = True
+    supports_samplers: ClassVar[bool] = True
+    of_rank: ClassVar[tuple[str, ...]] = ("reward_normalizer", "waiting")
 
     @classmethod
     def default_networks(cls) -> dict[str, Any]:
@@ -130,8 +133,10 @@ class Reinforce(PolicyWorkflow):
         """The loss of a batch: weighted log-probabilities and entropy bonus."""
         mask = batch["observation"].get(ACTION_MASK) if isinstance(batch["observation"], dict) else None
         distribution = self.head(self.actor(batch["observation"]), mask)
-        policy_loss = -(distribution.log_prob(batch["sample"]) * batch["weights"]).mean()
-        entropy = distribution.entropy().mean()
+        gain, entropy = distribution.log_prob(batch["sample"]) * batch["weights"], distribution.entropy()
+        if "share" in batch:
+            gain, entropy = gain * batch["share"], entropy * batch["share"]
+        policy_loss, entropy = -gain.mean(), entropy.mean()
         loss = policy_loss - self.scheduled("entropy_coef") * entropy
         return loss, {"train/policy_loss": policy_loss, "train/entropy": entropy}
 
@@ -144,18 +149,21 @@ class Reinforce(PolicyWorkflow):
         self.set_schedules(phase)
         batch = self._prepare(buffer.columns)
         buffer.clear()
-        if not len(batch["returns"]):
+        world, rows = self.context.world, len(batch["returns"])
+        everybodys = rows if world.size == 1 else int(world.sum(torch.tensor(rows)))
+        if not everybodys:
             return HookResult()
-        batch["weights"] = self._weights(batch["returns"])
-        self.metrics.add(self.learn(batch))
-        self.metrics.add({"train/return_mean": batch["returns"].mean(), "train/baseline": self.baseline}, group="rollout")
+        mean = batch["returns"].mean() if world.size == 1 else world.sum(batch["returns"].sum()) / everybodys
+        batch["weights"] = self._weights(batch["returns"], mean)
+        self.metrics.add(self.learn(batch if world.size == 1 else _with_share(batch, rows * world.size / everybodys)))
+        self.metrics.add({"train/return_mean": mean, "train/baseline": self.baseline}, group="rollout")
         return HookResult(updates=1)
 
     @torch.no_grad()
     def _prepare(self, columns: Batch) -> Batch:
         """From a raw rollout (T, N, ...) to the rows (B, ...) of the episodes that ended in it."""
         ended, cut = episode_ends(columns)
-        observation, rewards = self._normalizers.take_in(columns, ended | cut)
+        observation, rewards = self._normalizers.take_in(columns, ended | cut, world=self.context.world)
         kept = {"observation": observation, "sample": columns["sample"], "reward": rewards, "is_first": columns["is_first"]}
         stretch = self.waiting.before({**kept, "ended": ended})
         joined, held = stretch
@@ -171,9 +179,9 @@ class Reinforce(PolicyWorkflow):
         rows = map_tree(lambda part: part[whole], joined["observation"])
         return {"observation": rows, "sample": joined["sample"][whole], "returns": returns[whole]}
 
-    def _weights(self, returns: Tensor) -> Tensor:
-        """Return what each action's log-probability is weighted by; the baseline takes a batch in after its use."""
-        mean, decay = returns.mean(), self.settings.baseline_decay
+    def _weights(self, returns: Tensor, mean: Tensor | None = None) -> Tensor:
+        """Return what each action's log-probability is weighted by; the baseline takes a batch's mean in after its use."""
+        mean, decay = returns.mean() if mean is None else mean, self.settings.baseline_decay
         self.baseline.copy_(torch.where(self.batches == 0, mean, self.baseline))
         weights = returns - self.baseline if self.settings.policy_targets == "advantages" else returns
         self.baseline.mul_(decay).add_((1 - decay) * mean)
@@ -183,3 +191,13 @@ class Reinforce(PolicyWorkflow):
     def learn(self, batch: Batch) -> Metrics:
         """Take one gradient step on rows with their weights."""
         return self._executor.learn(batch)
+
+
+def _with_share(batch: Batch, share: float) -> Batch:
+    """Return rows that count by how many of all ranks' rows these are: ranks find episodes of other lengths, or none at all.
+
+    Then there is one row that counts for nothing, so that every rank takes the step.
+    """
+    if share:
+        return {**batch, "share": torch.full_like(batch["returns"], share)}
+    return map_tree(lambda part: part.new_zeros(1, *part.shape[1:]), {**batch, "share": batch["returns"]})

@@ -1,0 +1,1 @@
+"""Processes that collect beside the learner."""

@@ -12,6 +12,9 @@ from etude.config.validate import to_plain
 _LATER_FACTS = ("observation_space", "action_space", "reward_range", "metadata")
 """Of environment.spec, younger than stored runs: where none is said, the hash is what it was without them."""
 
+_LATER_SETTINGS = {"experiment": {"processes": 1}, "environment": {"samplers": 0, "free_running": False, "device": "auto"}}
+"""Younger than stored runs: where they are what all runs were, the hash is what it was without them."""
+
 
 def config_hash(config: Config | dict[str, Any], *, with_seed: bool = True) -> str:
     """Return a hash that changes with any value and not with the order of keys; names and the seed can stay out."""
@@ -22,5 +25,9 @@ def config_hash(config: Config | dict[str, Any], *, with_seed: bool = True) -> s
     for key in _LATER_FACTS:
         if isinstance(spec, dict) and not spec.get(key):
             spec.pop(key, None)
+    for section, usual in _LATER_SETTINGS.items():
+        for key, value in usual.items():
+            if plain.get(section, {}).get(key) == value:
+                del plain[section][key]
     canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -16,7 +16,8 @@ from etude.files.documents import DEEPEST
 GROUPS = ("experiment", "algorithm", "environment", "network", "buffer", "robot")
 
 # Settings that are one text with commas in it, where the grammar would see several runs.
-_LISTS_AS_TEXT = ("experiment.device",)
+_LISTS_AS_TEXT = "device"
+"""What settings are called whose lists are text: one device for each process."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def parse(words: Sequence[str]) -> Overrides:
         key = override.key_or_group
         if not key:
             raise ConfigError(f"{word}: can't be read; write it as key=value")
-        if override.is_sweep_override() and key in _LISTS_AS_TEXT:
+        if override.is_sweep_override() and key.rpartition(".")[2] == _LISTS_AS_TEXT:
             put(values, key, word.partition("=")[2])
             continue
         if override.is_sweep_override():

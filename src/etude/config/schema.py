@@ -34,7 +34,9 @@ class ExperimentConfig:
     """The root of every random stream: initial weights, actions, minibatches, environments, evaluation."""
     device: str = "auto"
     """Where networks live: cpu, cuda, cuda:1, mps, or auto (cuda, then mps, then cpu). Of a list, such as cuda:0,cuda:1,
-    each process takes the one at its LOCAL_RANK."""
+    each process of a machine takes its own; auto and cuda give every process a GPU, in turn."""
+    processes: PositiveInt = 1
+    """Processes that train the run together, each with environment.num_envs copies and batches of its own (distributed.md)."""
     memory_fraction: Annotated[float, Bounds(low=0, high=1, low_open=True)] | None = None
     """The share of the GPU's memory this run may take, for GPUs that are shared. Default: no limit, and only what is needed."""
     threads: PositiveInt | None = None
@@ -92,6 +94,11 @@ class EnvironmentConfig:
     """Choose the class whose state can be captured over a faster one whose state can't (Atari)."""
     workers: NonNegativeInt = 0
     """Processes that step the copies, for environments of 50 µs and more a step; 0 steps them in this process."""
+    samplers: NonNegativeInt = 0
+    """Processes that step the copies and act in them with the weights of one rollout before, while this one learns: for slow
+    environments (distributed.md). 0 collects in this process."""
+    free_running: bool = False
+    """Let samplers run up to two rollouts ahead with the newest weights they have. Faster where times vary, and not exact."""
     worker_timeout_s: PositiveFloat = 60.0
     """Give a worker up after this long without an answer."""
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -107,6 +114,9 @@ class EnvironmentConfig:
     See wrappers.md."""
     spec: EnvironmentSpec = EnvironmentSpec()
     """Facts about the task."""
+    device: str = "auto"
+    """Where robots are simulated: auto (as experiment.device), cpu or cuda:N; of a list each process of a machine takes its
+    own."""
     robot: RobotConfig | None = None
     """A task for a robot, in place of an environment that is found by its id."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,7 +55,11 @@ class WandbSink:
             "settings": {"console": "off"},
         }
         try:
-            self._run = wandb.init(mode=mode, **settings)
+            # The run that an agent of a sweep has begun is this one: another would be no part of the sweep.
+            joined = wandb.run if os.environ.get("WANDB_SWEEP_ID") else None
+            if joined is not None:
+                joined.config.update(settings["config"], allow_val_change=True)
+            self._run = joined if joined is not None else wandb.init(mode=mode, **settings)
         except Exception as error:
             if mode != "online":
                 raise

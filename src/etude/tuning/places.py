@@ -1,0 +1,114 @@
+"""Where a sweep lies: a folder beside its runs, with its settings, its journal, and what its runs complained of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from etude.config.validate import to_plain, to_yaml
+from etude.errors import ConfigError, UserError, did_you_mean
+from etude.files.atomic import write_text_atomic
+from etude.runs.lock import exclusive_lock
+from etude.runs.places import runs_option
+from etude.tuning.journal import read_events
+from etude.tuning.plan import Plan, word
+from etude.tuning.searchers import GridSearch, make_searcher
+from etude.tuning.space import Space
+from etude.tuning.spec import SweepConfig, read_sweep
+from etude.tuning.study import ChangedError, Study
+
+FOLDER = "sweeps"
+
+
+class SweepFolder:
+    """The folder of one sweep."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root, self.name, self.path = root, name, root / FOLDER / name
+        self.settings, self.journal, self.logs = self.path / "sweep.yaml", self.path / "journal.jsonl", self.path / "logs"
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a sweep."""
+        return self.settings.is_file()
+
+    def read(self) -> SweepConfig:
+        """Return its settings."""
+        if not self.exists:
+            names = names_of_sweeps(self.root)
+            known = f" (there are: {', '.join(names)})" if names else ""
+            raise UserError(
+                f"sweep '{self.name}': there is none in {self.root / FOLDER}{did_you_mean(self.name, names)}{known}"
+            )
+        return read_sweep(self.settings)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold it: one process at a time."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with exclusive_lock(self.path / ".lock", f"sweep {self.name}"):
+            yield
+
+    def open(self, sweep: SweepConfig, plan: Plan) -> Study:
+        """Begin a sweep, or go on with it; one of the same name that was another is refused."""
+        earlier = self.read() if self.exists else None
+        events = {event.get("event") for event in read_events(self.journal)}
+        ended = "ended" in events
+        if events <= {"search"}:
+            self.journal.unlink(missing_ok=True)  # nothing has been asked yet: it may still become another
+        try:
+            if earlier is not None and ended and earlier.objective != sweep.objective:
+                raise ChangedError("objective")
+            study = self.study(sweep, plan)
+        except ChangedError as error:
+            go_on = f"etude sweep resume {self.name}{runs_option(self.root)}"
+            raise UserError(
+                f"sweep {self.name} was begun with other settings ({error}); go on with it as it was ({go_on}), "
+                "or give this one another name (--name)"
+            ) from None
+        write_text_atomic(self.settings, f"# A sweep of Etude; `etude sweep resume {self.name}` goes on.\n{to_yaml(sweep)}")
+        return study
+
+    def study(self, sweep: SweepConfig, plan: Plan, *, remembers: bool = True) -> Study:
+        """Return its study; without `remembers` one that begins anew and is forgotten."""
+        return Study(
+            plan.space,
+            make_searcher(sweep, plan.space),
+            sweep.directions,
+            seed=sweep.seed,
+            journal=self.journal if remembers else None,
+            identity=_plain(sweep.identity()),
+            others=plan.look_up,
+        )
+
+    def looked_at(self) -> tuple[Plan, Study]:
+        """Return it as it stands, also while it runs: nothing can be asked of this study, and nothing is written."""
+        sweep = self.read()
+        plan = Plan(sweep)
+        return plan, Study(plan.space, GridSearch(Space()), sweep.directions, seed=sweep.seed, events=read_events(self.journal))
+
+    def staged(self, sweep: SweepConfig) -> SweepConfig:
+        """Return a sweep that comes after another with that one's best values among its words, as they are now."""
+        if sweep.after is None:
+            return sweep
+        if sweep.after == self.name:
+            raise ConfigError(f"after={sweep.after}: a sweep can't come after itself")
+        best = SweepFolder(self.root, sweep.after).looked_at()[1].best(1)
+        if not best:
+            raise UserError(f"after={sweep.after}: no trial of that sweep is complete yet")
+        words = tuple(word(key, value) for key, value in best[0].settings.items())
+        return replace(sweep, after=None, base=replace(sweep.base, words=(*sweep.base.words, *words)))
+
+
+def names_of_sweeps(root: Path) -> list[str]:
+    """Return the sweeps beside these runs, by name."""
+    return sorted(path.parent.name for path in (root / FOLDER).glob("*/sweep.yaml"))
+
+
+def _plain(value: Any) -> Any:
+    """As JSON reads it back: tuples are lists."""
+    plain = to_plain(value)
+    return {key: _plain(item) for key, item in plain.items()} if isinstance(plain, dict) else plain

@@ -1,0 +1,148 @@
+"""From a sweep to what each of its trials is started with, in the words of `etude train`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from etude.config import aliases, overrides
+from etude.config.compose import Composition, compose
+from etude.config.layers import put
+from etude.config.validate import to_plain
+from etude.errors import ConfigError, EtudeError, UserError, did_you_mean
+from etude.tuning.backend import Job, Needs
+from etude.tuning.space import Space, Values
+from etude.tuning.spec import SweepConfig
+
+TRIED_AT_FIRST = 8
+"""Trials that are composed before anything runs: if all of them are wrong, the request is."""
+
+
+class Plan:
+    """What the trials of a sweep are."""
+
+    def __init__(self, sweep: SweepConfig) -> None:
+        self.sweep = sweep
+        fixed = {canonical(key) for key in flat(overrides.parse(sweep.words).values)}
+        given = sweep.space
+        self.overruled = tuple(key for key in (*given.searched, *given.derived) if canonical(key) in fixed)
+        """Keys of the sweep that words have fixed."""
+        self.space: Space = given.without(dict.fromkeys(self.overruled))
+        repeated = [canonical(key) for key in (*given.searched, *given.derived)]
+        twice = next((key for key in repeated if repeated.count(key) > 1), None)
+        if twice is not None:
+            raise ConfigError(f"sweep.{twice}: is there twice, by two names")
+
+    @property
+    def needs(self) -> Needs:
+        """What each run takes."""
+        return Needs(self.sweep.resources.cpus, self.sweep.resources.gpus)
+
+    def words(self, settings: Mapping[str, Any]) -> list[str]:
+        """Return the words of a trial; later ones win."""
+        sweep = self.sweep
+        words = [*sweep.base.words, *(word(key, value) for key, value in settings.items() if not key.startswith("_"))]
+        threads = sweep.resources.cpus
+        if threads is not None and not any(each.startswith("experiment.threads=") for each in (*words, *sweep.words)):
+            words.append(f"experiment.threads={threads}")
+        return [*words, *sweep.words]
+
+    def job(self, number: int, seed: int, settings: Mapping[str, Any], pause_at: int | None = None) -> Job:
+        """Return one run of a trial."""
+        base = self.sweep.base
+        arguments = [*([] if base.spec is None else [base.spec]), *self.words(settings)]
+        arguments += [] if base.config is None else [f"--config={base.config}"]
+        return Job(f"{self.sweep.name}/{number:04d}", seed, tuple(arguments), self.needs, pause_at)
+
+    def compose(self, settings: Mapping[str, Any], *more: str) -> Composition:
+        """Return the checked config of a trial."""
+        base = self.sweep.base
+        file = None if base.config is None else Path(base.config)
+        spec = base.spec
+        return compose(spec, file=file, words=[*self.words(settings), *more])
+
+    def look_up(self, key: str) -> Any:
+        """Return the value of a key that is not searched, as every trial has it."""
+        name = canonical(key)
+        if name in self._said:
+            return self._said[name]
+        node: Any = self._base
+        for part in name.split("."):
+            if not isinstance(node, Mapping) or part not in node:
+                known = sorted(flat(self._base))
+                raise UserError(f"there is no setting {key}{did_you_mean(key, known)}")
+            node = node[part]
+        return node
+
+    def check(self, first: list[Values]) -> None:
+        """Refuse a sweep none of whose first trials can be started; single ones that can't are recorded when they fail."""
+        problem: EtudeError | None = None
+        for settings in first[:TRIED_AT_FIRST]:
+            try:
+                self.compose(settings)
+            except EtudeError as error:
+                problem = problem or error
+            else:
+                return
+        if problem is not None:
+            raise problem
+
+    @cached_property
+    def _said(self) -> dict[str, Any]:
+        """What words say of settings, by key; those that win last."""
+        values = overrides.parse([*self.sweep.base.words, *self.sweep.words]).values
+        return {canonical(key): value for key, value in flat(values).items()}
+
+    @cached_property
+    def _base(self) -> dict[str, Any]:
+        base = self.sweep.base
+        file = None if base.config is None else Path(base.config)
+        try:
+            # Without the words: with them alone, and without what follows from them, it may not fit together.
+            return to_plain(compose(base.spec, file=file).config)
+        except EtudeError:
+            return to_plain(self.compose({}).config)
+
+
+def canonical(key: str) -> str:
+    """Return our own spelling of a key: algorithm.lr is algorithm.learning_rate."""
+    data: dict[str, Any] = {}
+    put(data, key.lstrip("+"), 0)
+    try:
+        names = list(flat(aliases.normalize(data)[0]))
+    except (ConfigError, TypeError, AttributeError, ValueError):
+        return key
+    return names[0] if len(names) == 1 else key
+
+
+def word(key: str, value: Any) -> str:
+    """Return `key=value` in the grammar of words."""
+    return f"{key}={literal(value)}"
+
+
+def literal(value: Any) -> str:
+    """Return a value in the grammar of words, which reads back as the same."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return overrides.quote(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(literal, value)) + "]"
+    return repr(value)
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by their dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

@@ -10,6 +10,7 @@ from cyclopts import App, CycloptsError, Parameter
 from etude import __version__
 from etude.cli import stored_code
 from etude.cli.output import OutputClosedError, forget_stdout, note
+from etude.cli.parent import end_with_parent
 from etude.cli.streams import prepare_streams
 from etude.errors import EtudeError
 from etude.files.printable import printable
@@ -25,11 +26,19 @@ app = App(
 )
 app.command("etude.cli.train:train", name="train", help="Train an agent: etude train CartPole-v1:ppo [key=value ...]")
 app.command("etude.cli.resume:resume", name="resume", help="Continue a run exactly where it stopped.")
+app.command("etude.cli.launch:app", name="launch", help="Train on a cluster, another machine or a cloud.")
+app.command(
+    "etude.cli.modes:app", name="run", help="Train here, in debug mode, dry, or on a cluster: other names of the above."
+)
+for _cloud in ("gce", "ec2"):
+    app.command(f"etude.cli.launch.clouds:{_cloud}", name=f"launch_{_cloud}", show=False)
 app.command("etude.cli.evaluate:evaluate", name="evaluate", help="Measure a run's policy on fresh episodes.")
 app.command("etude.cli.play:play", name="play", help="Watch a run's policy play, in a window or in a video.")
 app.command("etude.cli.trials:trials", name="trials", help="Put a run's robot through scripted commands.")
 app.command("etude.cli.export_policy:export", name="export", help="Write a run's policy into files that run without Etude.")
 app.command("etude.cli.verify:verify", name="verify", help="Prove that a run reproduces, bit for bit.")
+app.command("etude.cli.sweep:app", name="sweep", help="Search over settings: a grid, at random or by Optuna; resumable.")
+app.command("etude.cli.tune:tune", name="tune", help="Find good settings for ENV:ALGO, and what they cost.")
 app.command("etude.cli.runs:app", name="runs", help="Find, show and compare runs.")
 app.command("etude.cli.config:config", name="config", help="Print the complete config of ENV:ALGO.")
 app.command("etude.cli.envs:envs", name="envs", help="List environments and their tuned variants.")
@@ -44,6 +53,7 @@ app.command("etude.cli.algorithms:algorithms", name="algorithms", help="List alg
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line: exit code 0 done, 1 failed, 2 a wrong request, 130 interrupted and saved."""
     prepare_streams()
+    end_with_parent()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from etude.errors import UserError
@@ -19,6 +20,20 @@ def above_zero(**options: float | None) -> None:
     for name, value in options.items():
         if value is not None and not value > 0:
             raise UserError(f"{_flag(name)} {value:g}: must be above 0")
+
+
+def seconds(option: str, text: str | None) -> float | None:
+    """Read a time: 90, 90s, 30m, 2h or 1d."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([smhd]?)\s*", text)
+    try:
+        number = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]] if found else -1.0
+    except ValueError:
+        number = -1.0
+    if number <= 0:
+        raise UserError(f"{option} {text}: a time above 0, such as 90, 30m or 2h")
+    return number
 
 
 def exclusive(options: Mapping[str, object]) -> None:

@@ -22,4 +22,8 @@ Device = Annotated[
     str | None, Parameter(help="Where the networks run. Default: as trained, or the CPU where that device is missing.")
 ]
 RenderOptions = Annotated[str | None, Parameter(alias="--render-kwargs")]
+PauseAt = Annotated[
+    int | None,
+    Parameter(help="Save and stop at the first evaluation from these environment steps on; `etude resume` goes on exactly."),
+]
 Quiet = Annotated[bool, Parameter(alias="-q", help="Print nothing but errors and the last line.")]

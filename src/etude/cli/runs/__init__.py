@@ -14,4 +14,5 @@ app.command("etude.cli.runs.cleanup:cleanup", name="cleanup", help="Remove the c
 app.command("etude.cli.runs.rebuild:rebuild", name="rebuild", help="Build the index of runs anew from their directories.")
 app.command("etude.cli.runs.checkout:checkout", name="checkout", help="Restore a run's exact code into its own worktree.")
 app.command("etude.cli.runs.compare:compare", name="compare", help="Compare runs: statistics over seeds, what differs, plots.")
+app.command("etude.cli.runs.reach:reach", name="reach", help="Say how long runs took to reach a threshold.")
 app.command("etude.cli.runs.export:export", name="export", help="Export results over seeds as LaTeX, Markdown, CSV or JSON.")

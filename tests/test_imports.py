@@ -36,10 +36,12 @@ BELOW = {
     "deploy": "using robots environments workflows acting components config",
     "verification": "training orchestration runs telemetry compute config",
     "diagnosis": "training environments compute config",
+    "launching": "",
     "testing": "training orchestration workflows environments runs telemetry compute config",
+    "tuning": "training runs telemetry compute config",
     "api": "using training saved_components orchestration workflows acting buffers environments runs telemetry config",
-    "cli": "deploy verification diagnosis comparison using training orchestration robots environments runs telemetry compute "
-    "config",
+    "cli": "launching deploy verification diagnosis comparison tuning using training orchestration robots environments runs "
+    "telemetry compute config",
 }
 HALL = {"__init__", "__main__", "api", "errors"}
 """The only modules that stand directly in the package."""
@@ -106,6 +108,7 @@ def test_only_borders_catch_everything() -> None:
     """A broad except hides faults; it may stand only where it re-raises or where a failure of others is isolated."""
     borders = {"telemetry/sinks.py", "telemetry/console.py", "telemetry/wandb.py", "runs/provenance.py"}
     borders |= {"telemetry/background.py", "training/run_sinks.py"}
+    borders |= {"training/sampling_process.py"}  # its learner raises what it is told
     for path in _modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.ExceptHandler) or str(path.relative_to(SOURCE)) in borders:

@@ -16,7 +16,7 @@ from etude.cli import run as etude
 from etude.errors import UserError
 from etude.runs.index import find_runs
 from etude.runs.run import Run
-from etude.training import seed_group
+from etude.training import child_run
 from etude.training.seed_group import parse_seeds
 from tests.forked import fork_instead
 from tests.runs_compared import assert_same_run, train
@@ -59,7 +59,7 @@ def test_several_seeds_make_one_group_and_one_result(capsys: pytest.CaptureFixtu
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds are forks of this process, where nothing else depends on how they came to be."""
-    fork_instead(seed_group, monkeypatch)
+    fork_instead(child_run, monkeypatch)
 
 
 @pytest.mark.usefixtures("forked")

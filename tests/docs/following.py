@@ -29,6 +29,7 @@ _BRIEF_OPTIONS = {
     "--seconds": "0.4",
     "--steps": "256",
     "--total-steps": "768",
+    "--trials": "3",
 }
 _BRIEF_TRAINING = {"training.total_steps": "768", "evaluation.episodes": "2", "evaluation.every_steps": "256"}
 _BRIEF_ROBOTS = {
@@ -99,6 +100,9 @@ def _briefly(words: list[str]) -> Iterator[list[str]]:
     if verb == "train":
         for each in _seeds_apart(words):
             yield [*each, *_small_training(each)]
+    elif verb == "tune" or (verb == "sweep" and words[1].endswith(".yaml")):
+        few = [] if verb == "tune" or "--dry" in words else ["--n-trials", "2"]
+        yield [*words, *_small_training([]), *few]
     elif verb == "resume":
         yield [re.sub(r"^(training\.total_steps)=.*", r"\1=1536", word) for word in words]
     elif verb == "trials":

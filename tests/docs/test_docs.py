@@ -18,6 +18,7 @@ from etude.config.compose import compose
 from etude.environments.families import register_installed
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
+from etude.training import child_run
 from etude.verification import rerun
 from tests.docs.following import Reader, a_draft, a_robots_run, a_run, a_run_in_a_repository, the_readers_own
 from tests.docs.pages import PAGES, ROOT, arguments, blocks, name, prose
@@ -34,6 +35,7 @@ FOLLOWED_BRIEFLY: dict[str, dict[str, Callable[[Path], None]]] = {
     "export.md": {"etude export @last": a_run, "etude export @last --check-walk 10": a_robots_run},
     "performance.md": {},
     "robots.md": {},
+    "sweeps.md": {},
     "runs.md": {"etude runs list --limit 10": a_run, "etude runs tag @last paper 'figure 2' --remove draft": a_draft},
     "world-models.md": {"etude evaluate @last --episodes 100": a_run},
     "verify.md": {"etude verify @last": a_run, "etude runs checkout @last": a_run_in_a_repository},
@@ -65,6 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name_of_display in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name_of_display, raising=False)  # no window opens while testing
     fork_instead(rerun, monkeypatch)
+    fork_instead(child_run, monkeypatch)
     register_installed()  # what importing a package registers is not the page's, and would not come back
     known = dict(gymnasium.registry)
     yield tmp_path

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from etude.config.robots import ActionConfig, ActuatorConfig
+from etude.config.robots import ActionConfig, ActuatorConfig, TerrainConfig
 from etude.errors import EtudeError
 from etude.robots.models.description import MODELS
 from tests.robots.robots import robots
@@ -46,6 +46,11 @@ FEET = [f"{leg}_foot" for leg in ("FL", "FR", "RL", "RR")]
         ({"observations": {"actor": {"gravity": {}, "history": "x"}}}, r"actor.gravity.history=x: must be a whole number"),
         ({"terminations": {"tilt": 3}}, r"terminations.tilt=3: must be a mapping of options"),
         ({"randomization": {"push": 3}}, r"randomization.push=3: must be a mapping of options"),
+        ({"rewards": {"collisions": -1}}, r"rewards.collisions: needs bodies, such as"),
+        ({"terminations": {"contact": {}}}, r"terminations.contact: needs bodies, such as"),
+        ({"observations": {"actor": {"height_scan": {"step": 0}}}}, r"height_scan.step=0: must be above 0"),
+        ({"observations": {"actor": {"history": 3}}}, r"observations.actor: needs at least one term"),
+        ({"terrain": TerrainConfig(type="tiles", cell=9.0)}, r"terrain.cell=9: must be at most tile, 8"),
         ({"model": "quadrupet"}, r"robot.model=quadrupet: unknown robot.* 'quadruped'"),
         ({"model": "nowhere/robot.yaml"}, r"there is no such file"),
         ({"action": ActionConfig(lag=(0, 4))}, r"action.lag=\[0, 4\]: must be between 0 and decimation - 1"),
@@ -67,6 +72,8 @@ def _own(folder: Path, text: str, **changes: str) -> str:
     ("edit", "changes", "said"),
     [
         (("", ""), {"feet": "[FL_foot, FL_paw]"}, r"own.xml: feet: there is no geom or body 'FL_paw' \(there are .*FL_foot"),
+        (("", ""), {"feet": "[FL_foot, FL_foot]"}, r"own.xml: feet: 'FL_foot' is named twice"),
+        (("", ""), {"gait": "[0.0, 0.5]"}, r"own.xml: gait=\[0.0, 0.5\]: must have a phase for each of 4 feet"),
         (("", ""), {"base": "FL_hip"}, r"own.xml: base=FL_hip: has no free joint \(bodies that have: base\)"),
         (("", ""), {"pose": "{.*_knee: 1.0}"}, r"own.xml: pose: nothing is called '.\*_knee'"),
         (("", ""), {"hight": "0.3"}, r"own.yaml.hight: unknown key.* 'height'"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from etude.acting.policy import ActResult
 from etude.cli import run as command
 from etude.config.robots import CommandConfig, ResetConfig
 from etude.errors import UserError
@@ -70,8 +71,8 @@ class RollAsAsked:
     def initial_state(self, n: int) -> None:
         return None
 
-    def act(self, observation: Any, state: Any, is_first: Any, *, mode: str, generator: Any) -> tuple[Any, Any, Any]:
-        return torch.stack([observation[:, 0] / 1.6, torch.zeros(1)], 1), None, {}
+    def act(self, observation: Any, state: Any, is_first: Any, *, mode: str, generator: Any) -> ActResult:
+        return ActResult(torch.stack([observation[:, 0] / 1.6, torch.zeros(1)], 1), None, {})
 
 
 def ball(seconds: float = 1000.0) -> Stage:

@@ -72,6 +72,14 @@ def test_what_feet_do_while_asked_to_stand_may_count_less(name: str, moving: Rob
     assert torch.allclose(share[3:], 0.25 * whole[3:])
 
 
+def test_one_foot_on_the_ground_is_paid_and_flight_costs(moving: RobotVector) -> None:
+    moving.state.refresh()
+    standing = torch.tensor([[1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 0]]).bool()
+    moving.state.__dict__["feet_in_contact"] = standing
+    assert REWARDS.bind("no_fly", {}, "rewards")(moving.state).tolist() == [1, -1, 0, 1, 0, -1]
+    moving.state.refresh()
+
+
 def test_landing_costs_the_force_of_feet_that_touch_down_in_this_step() -> None:
     environment = robots(2, reset=ResetConfig(joints=0.0, velocity=0.0))
     environment.memory.command[:] = torch.tensor([[0.5, 0.0, 0.0], [0.0, 0.0, 0.0]])

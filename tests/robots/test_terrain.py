@@ -59,8 +59,7 @@ def test_robots_stand_on_the_ground_that_the_task_knows() -> None:
     environment = robots(18, terrain=EVERY_KIND, reset=ResetConfig(velocity=0.0))
     rest(environment, 60)
     assert bool(environment.state.feet_in_contact.all())
-    radius = float(environment.scene.model.geom("FL_foot").size[0])
-    assert torch.allclose(environment.state.feet_height, torch.full((18, 4), radius), atol=0.004)
+    assert torch.allclose(environment.state.feet_height, torch.zeros(18, 4), atol=0.004)
     assert torch.allclose(environment.state.base_height, torch.tensor(environment.description.height), atol=0.03)
 
 

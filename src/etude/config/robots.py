@@ -171,8 +171,17 @@ class RobotConfig:
     """How an episode begins."""
     solver: SolverConfig = SolverConfig()
     """The simulator's solver."""
+    files: str | None = field(init=False, default=None, compare=False, metadata={"plain": False})
+    """Where the run keeps its copy of the model, if it has one; no setting."""
 
     @property
     def usual_episode_steps(self) -> int:
         """After how many steps an episode is cut where environment.max_episode_steps does not say: 20 seconds."""
         return round(20.0 / (self.timestep * self.decimation))
+
+    @property
+    def own_terms(self) -> list[str]:
+        """The terms that are import paths, each with its section: what a stranger's config may not name."""
+        groups = {f"observations.{group}": terms for group, terms in self.observations.items()}
+        sections = {"rewards": self.rewards, "terminations": self.terminations, **groups}
+        return [f"{section}.{name}" for section, terms in sections.items() for name in terms if "." in name or ":" in name]

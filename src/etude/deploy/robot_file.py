@@ -21,7 +21,7 @@ _FOLDERS = {"mesh": "meshdir", "skin": "meshdir", "texture": "texturedir", "hfie
 
 def write_robot(task: RobotConfig, folder: Path) -> None:
     """Write robot.xml, copies of the meshes and pictures that it names, and what lets it walk without Etude."""
-    description = load_robot(task.model)
+    description = load_robot(task.files or task.model)
     text = build_scene(task, description).spec.to_xml()
     root = ElementTree.fromstring(text)
     compiler = root.find("compiler")

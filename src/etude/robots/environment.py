@@ -27,10 +27,11 @@ from etude.robots.scene import build_scene
 from etude.robots.simulators.choice import choose_simulator, simulate
 from etude.robots.state import Memory, State
 from etude.robots.symmetry import mirror_of
+from etude.robots.telling import Telling, shares_of_ends
 from etude.robots.terms.bodies import bodies_of, patterns_of
 from etude.robots.terms.randomizations import build_randomizations
 from etude.robots.terms.rewards import REWARDS
-from etude.robots.terms.table import options_of
+from etude.robots.terms.table import check_values, options_of
 from etude.robots.terms.terminations import TERMINATIONS
 from etude.robots.terrain import Levels, Terrain
 from etude.robots.trouble import Trouble
@@ -60,7 +61,7 @@ class RobotVector(VectorEnvironment):
         assert config.robot is not None
         task = self.task = config.robot
         self.num_envs, self.training = num_envs, training
-        self.description = load_robot(task.model)
+        self.description = load_robot(task.files or task.model)
         patterns = [pattern for section in (task.rewards, task.terminations) for pattern in bodies_of(section)]
         kind, self.device = choose_simulator(task.simulator, device, training=training)
         self.terrain = None if task.terrain.type == "flat" else Terrain(task.terrain, self.device)
@@ -72,6 +73,7 @@ class RobotVector(VectorEnvironment):
         self.memory = Memory(self.scene, num_envs, self.device)
         self.state = State(self.simulation, self.memory, self.dt, self.terrain)
         self.levels = None if self.terrain is None else Levels(self.terrain, num_envs, self.generator, training=training)
+        self.telling = Telling(self.levels)
         self.commands = Commands(task.commands, self.generator, num_envs, training=training)
         wanted = task.randomization if training else {}
         self.randomizations = build_randomizations(wanted, self.state, self.generator)
@@ -82,6 +84,9 @@ class RobotVector(VectorEnvironment):
             for name, options in task.terminations.items()
             if options is not None
         }
+        for name, term in self.terminations.items():
+            ends = term(self.state)
+            check_values(ends, (num_envs,), f"environment.robot.terminations.{name}", dtype=torch.bool)
         self._weights = torch.tensor([weight for _, weight in self.rewards.values()], device=self.device)[:, None]
         self._counts_at_ends = torch.tensor([name == "termination" for name in self.rewards], device=self.device)[:, None]
         """The price of an end is paid whatever else a step was worth. (terms, 1) bool"""
@@ -133,6 +138,7 @@ class RobotVector(VectorEnvironment):
                 raise UserError(f"environment.robot.rewards.{name}={weight}: must be a number, or a mapping with a weight")
             scale = self.dt if task.scale_rewards_by_dt else 1.0
             term = REWARDS.bind(name, self._resolve(options, f"rewards.{name}"), "environment.robot.rewards")
+            check_values(term(self.state), (self.num_envs,), f"environment.robot.rewards.{name}")
             rewards[name] = (term, float(weight) * scale)
         return rewards
 
@@ -143,6 +149,10 @@ class RobotVector(VectorEnvironment):
             names, path = self.scene.contact_bodies, f"environment.robot.{where}.bodies"
             found = dict.fromkeys(name for pattern in patterns_of(resolved) for name in matches(pattern, names, path))
             resolved["bodies"] = tuple(found)
+        if where in ("rewards.collisions", "terminations.contact") and not resolved.get("bodies"):
+            raise UserError(
+                f"environment.robot.{where}: needs bodies, such as {{bodies: [{self.scene.description.base or '.*'}]}}"
+            )
         return resolved
 
     def _observation_space(self) -> spaces.Space[Any]:
@@ -206,9 +216,10 @@ class RobotVector(VectorEnvironment):
             raise EtudeError(problem)
 
     def more_metrics(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return every reward term as it was before its weight: a mean divides as its parts would."""
+        """Return shares of ends, and every reward term as it was before its weight: a mean divides as its parts would."""
+        more = shares_of_ends(metrics)
         weighted = {name: (metrics.get(f"reward/{name}"), weight) for name, (_, weight) in self.rewards.items()}
-        return {f"reward_raw/{name}": value / weight for name, (value, weight) in weighted.items() if value is not None}
+        return more | {f"reward_raw/{name}": value / weight for name, (value, weight) in weighted.items() if value is not None}
 
     def _aim(self, action: Tensor) -> None:
         """From an action to targets for the motors."""
@@ -234,8 +245,9 @@ class RobotVector(VectorEnvironment):
         memory.age += 1
         self._watch_feet()
         fell = torch.zeros_like(state.fell)
-        for term in self.terminations.values():
-            fell |= term(state)
+        ends = {name: term(state) for name, term in self.terminations.items()}
+        for end in ends.values():
+            fell |= end
         state.fell = fell
         late = memory.age >= self.episode_steps
         if self.terrain is not None:
@@ -245,6 +257,7 @@ class RobotVector(VectorEnvironment):
             self.listener(state)
         broken = ~(torch.isfinite(self.simulation.qpos).all(1) & torch.isfinite(self.simulation.qvel).all(1))
         reward, info = self._reward(broken)
+        info |= self.telling.tell(state, ends, truncated, broken)
         self._remember()
         self.commands.step(state)
         for randomization in self.randomizations:

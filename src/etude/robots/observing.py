@@ -13,9 +13,10 @@ from torch import Generator, Tensor
 from etude.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
 from etude.config.robots import Range
 from etude.config.validate import Validator
+from etude.errors import UserError
 from etude.robots.state import State, columns_of
 from etude.robots.terms.observations import OBSERVATIONS
-from etude.robots.terms.table import options_of
+from etude.robots.terms.table import check_values, options_of
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class ObservationGroup:
     ) -> None:
         self.name, self._generator = name, generator
         where = f"environment.robot.observations.{name}"
+        if not terms:
+            raise UserError(f"{where}: needs at least one term, such as gravity: {{}}")
         self.terms: list[tuple[str, Look, int]] = []
         """Each term with how it is seen and how many numbers it has."""
         self._computed = []
@@ -53,7 +56,9 @@ class ObservationGroup:
             look = {"history": history} | {key: given.pop(key) for key in LOOK_KEYS if key in given}
             bound = OBSERVATIONS.bind(term, given, where)
             self._computed.append(bound)
-            self.terms.append((term, Validator().build(Look, look, f"{where}.{term}"), bound(state).shape[1]))
+            values = bound(state)
+            check_values(values, (state.count, -1), f"{where}.{term}")
+            self.terms.append((term, Validator().build(Look, look, f"{where}.{term}"), values.shape[1]))
         looks = [(look, size) for _, look, size in self.terms]
 
         def columns(values: list[float]) -> Tensor:

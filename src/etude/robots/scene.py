@@ -13,6 +13,7 @@ from etude.config.robots import ActuatorConfig, RobotConfig, SolverConfig
 from etude.errors import UserError
 from etude.robots.models.description import RobotDescription, assign, matches
 from etude.robots.models.model_files import read_model
+from etude.robots.soles import Soles, soles_of
 from etude.robots.terrain import Terrain
 
 _mujoco: Any = mujoco
@@ -55,6 +56,8 @@ class Scene:
     """Where each sensor's values are in sensordata."""
     contact_bodies: tuple[str, ...]
     """Bodies whose contacts are sensed, besides the feet."""
+    soles: Soles
+    """Of the feet: what of them can be lowest."""
     solver: SolverConfig
 
     @property
@@ -78,6 +81,7 @@ def build_scene(
             if geom.contype or geom.conaffinity:
                 geom.contype, geom.conaffinity = 0, 1
     _add_floor(spec, terrain)
+    _add_light(spec, base)
     bodies = [body.name for body in spec.bodies if body.name and body.name != "world"]
     touched = tuple(dict.fromkeys(name for pattern in contact_patterns for name in matches(pattern, bodies, "bodies")))
     _add_sensors(spec, description, touched)
@@ -115,6 +119,7 @@ def build_scene(
         controls_position=np.array([motors[name].control == "position" for name in names]),
         sensors=sensors,
         contact_bodies=touched,
+        soles=soles_of(model, description.feet),
         solver=config.solver,
     )
 
@@ -212,7 +217,12 @@ def _add_floor(spec: Any, terrain: Terrain | None) -> None:
     material = spec.add_material(name=FLOOR, texrepeat=[2, 2], texuniform=True)
     material.textures[_mujoco.mjtTextureRole.mjTEXROLE_RGB] = texture.name
     floor.material = FLOOR
-    spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1], type=_mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+
+
+def _add_light(spec: Any, base: str) -> None:
+    """A light that goes along above the robot: shadows are drawn only near the light, not near the camera."""
+    light = spec.body(base).add_light(pos=[0, 0, 4], dir=[0, 0, -1], type=_mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+    light.mode = _mujoco.mjtCamLight.mjCAMLIGHT_TRACK  # with the base, but without turning as it does
 
 
 def _add_heights(spec: Any, floor: Any, terrain: Terrain) -> None:
@@ -238,6 +248,12 @@ def _add_sensors(spec: Any, description: RobotDescription, bodies: Sequence[str]
         if foot not in geoms and foot not in parts:
             known = sorted(name for name in geoms | parts if name and name != FLOOR)
             raise UserError(f"{description.file}: feet: there is no geom or body '{foot}' (there are {', '.join(known)})")
+    feet, gait = description.feet, description.gait
+    twice = next((foot for foot in feet if feet.count(foot) > 1), None)
+    if twice is not None:
+        raise UserError(f"{description.file}: feet: '{twice}' is named twice")
+    if gait and len(gait) != len(feet):
+        raise UserError(f"{description.file}: gait={list(gait)}: must have a phase for each of {len(feet)} feet")
     kind = {foot: kinds.mjOBJ_GEOM if foot in geoms else kinds.mjOBJ_BODY for foot in description.feet}
     # Kind by kind: what a term reads of all feet then stands side by side.
     for foot in description.feet:
@@ -245,6 +261,10 @@ def _add_sensors(spec: Any, description: RobotDescription, bodies: Sequence[str]
     for name, type_ in (("position", sense.mjSENS_FRAMEPOS), ("velocity", sense.mjSENS_FRAMELINVEL)):
         for foot in description.feet:
             spec.add_sensor(name=f"{name}/{foot}", type=type_, objtype=kind[foot], objname=foot)
+    spheres = {geom.name for geom in spec.geoms if geom.type == _mujoco.mjtGeom.mjGEOM_SPHERE}
+    if not set(description.feet) <= spheres:  # a ball is as low however it is turned
+        for foot in description.feet:
+            spec.add_sensor(name=f"rotation/{foot}", type=sense.mjSENS_FRAMEQUAT, objtype=kind[foot], objname=foot)
     for body in bodies:
         _add_contact_sensor(spec, f"contact/{body}", kinds.mjOBJ_BODY, body)
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from etude.robots.rotations import rotate_inverse, yaw_of
+from etude.robots.rotations import rotate, rotate_inverse, yaw_of
 from etude.robots.scene import Scene
 from etude.robots.simulators.simulation import Simulation
 from etude.robots.terrain import Terrain
@@ -110,6 +110,8 @@ class State:
         self.position_limits = constant(scene.position_limits)
         self.effort_limit = constant(scene.effort_limit)
         self.gait_offsets = constant(scene.description.gait or [0.0] * len(scene.feet))
+        self._sole_points, self._sole_radius = constant(scene.soles.points), constant(scene.soles.radius)
+        self._feet_turn = scene.soles.turns and f"rotation/{scene.feet[0]}" in scene.sensors
         self.standing_height = scene.description.height
         self.joint_qpos = columns_of(scene.qpos_address, self.device)
         self.joint_dofs = columns_of(scene.dof_address, self.device)
@@ -130,13 +132,13 @@ class State:
         for name in ("is_asked_to_move", "feet_should_stand"):
             self.__dict__.pop(name, None)
 
-    def _of_feet(self, kind: str) -> Tensor:
-        """The last three numbers of each foot's sensor of a kind: those stand side by side, one foot after another."""
+    def _of_feet(self, kind: str, size: int = 3) -> Tensor:
+        """The last `size` numbers of each foot's sensor of a kind: those stand side by side, one foot after another."""
         feet, sensors = self.scene.feet, self.scene.sensors
         if not feet:
-            return self.simulation.sensors.new_zeros(self.count, 0, 3)
+            return self.simulation.sensors.new_zeros(self.count, 0, size)
         first, last = sensors[f"{kind}/{feet[0]}"].start, sensors[f"{kind}/{feet[-1]}"].stop
-        return self.simulation.sensors[:, first:last].unflatten(1, (len(feet), -1))[..., -3:]
+        return self.simulation.sensors[:, first:last].unflatten(1, (len(feet), -1))[..., -size:]
 
     # ---- the base ---------------------------------------------------------------------------------------------------------
 
@@ -212,8 +214,8 @@ class State:
 
     @cached_property
     def feet_force(self) -> Tensor:
-        """On each foot, in the world. (N, F, 3)"""
-        return self._of_feet("force")
+        """On each foot, in the world: upward from the ground. (N, F, 3)"""
+        return -self._of_feet("force")  # MuJoCo tells what the foot does to what it touches
 
     @cached_property
     def feet_position(self) -> Tensor:
@@ -227,8 +229,19 @@ class State:
 
     @cached_property
     def feet_height(self) -> Tensor:
-        """Above the ground. (N, F)"""
-        return self._above_ground(self.feet_position)
+        """Of each foot's sole, its lowest point, above the ground. (N, F)"""
+        if not self._feet_turn:
+            return self._above_ground(self.feet_position) - self._sole_radius[:, 0]
+        turned = self._of_feet("rotation", 4)[:, :, None]  # (N, F, 1, 4)
+        if self.terrain is None:
+            w, x, y, z = turned.unbind(-1)
+            # The last row of the rotation's matrix: how much of each of the foot's axes points up.
+            up = torch.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], -1)
+            below = (up * self._sole_points).sum(-1) - self._sole_radius  # (N, F, P)
+            return self.feet_position[..., 2] + below.amin(-1)
+        shape = (self.count, *self._sole_points.shape)
+        points = self.feet_position[:, :, None] + rotate(turned.expand(*shape[:-1], 4), self._sole_points.expand(shape))
+        return (self._above_ground(points) - self._sole_radius).amin(-1)
 
     @cached_property
     def feet_in_contact(self) -> Tensor:

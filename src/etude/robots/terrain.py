@@ -169,6 +169,8 @@ class Terrain:
 
 
 def _shares(config: TerrainConfig) -> dict[str, float]:
+    if config.cell > config.tile:
+        raise UserError(f"environment.robot.terrain.cell={config.cell:g}: must be at most tile, {config.tile:g}")
     where = "environment.robot.terrain.kinds"
     for name, share in config.kinds.items():
         if name not in KINDS:

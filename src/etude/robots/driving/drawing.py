@@ -61,6 +61,9 @@ class RobotCamera:
     def __init__(self, model: Any, body: int, view: View) -> None:
         self._model, self._body, self._view = model, body, view
         model.vis.global_.offwidth, model.vis.global_.offheight = view.width, view.height
+        # Twice as fine as the picture, and no finer: without a GPU, shadows are most of a picture's time.
+        finest = 1 << (2 * max(view.width, view.height)).bit_length()
+        model.vis.quality.shadowsize = min(model.vis.quality.shadowsize, finest)
         backend = os.environ.get("MUJOCO_GL") or _BACKENDS.get(sys.platform, "egl")
         self._context = importlib.import_module(f"mujoco.{backend}").GLContext(view.width, view.height)
         self._context.make_current()

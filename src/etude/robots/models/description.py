@@ -15,6 +15,8 @@ from etude.files.documents import DocumentError, parse_yaml
 from etude.files.regular import read_own_bytes
 
 MODELS = Path(__file__).parent
+SUFFIXES = (".yaml", ".yml", ".xml", ".mjcf", ".urdf")
+"""Of files that say what a robot is."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def load_robot(name: str) -> RobotDescription:
     if name in shipped_robots():
         return _read(MODELS / f"{name}.yaml")
     path = Path(name).expanduser()
-    if path.suffix in (".yaml", ".yml", ".xml", ".mjcf", ".urdf"):
+    if path.suffix in SUFFIXES:
         if not path.is_file():
             raise UserError(f"environment.robot.model={name}: there is no such file")
         if path.suffix in (".yaml", ".yml"):
@@ -89,7 +91,20 @@ def _read(path: Path) -> RobotDescription:
         raise UserError(f"{path}: a robot needs at least `file`, its MJCF or URDF")
     if "folder" in data:
         raise UserError(f"{path}: folder: is set from where the file lies")
-    return replace(Validator().build(RobotDescription, data, path.name), folder=path.parent)
+    said = replace(Validator().build(RobotDescription, data, path.name), folder=path.parent)
+    if said.path.suffix.lower() != ".urdf":
+        return said
+    if not said.path.is_file():
+        raise UserError(f"{path}: file={said.file}: there is no such file")
+    from etude.robots.models.guessing import guess  # which needs what is described here
+
+    # A URDF has no motors, no pose and no feet of its own: what the YAML leaves out is guessed, as for a bare one.
+    return replace(
+        guess(said.path).description,
+        file=said.file,
+        folder=said.folder,
+        **{key: getattr(said, key) for key in data if key != "file"},
+    )
 
 
 def assign(patterns: Mapping[str, Any], names: Sequence[str], where: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import mujoco  # type: ignore[import-untyped] # compiled, without stubs
 
 from etude.errors import UserError
+from etude.robots.models.urdf import read_urdf
 
 _mujoco: Any = mujoco
 _DEFAULTS = {
@@ -33,11 +34,23 @@ def read_model(path: Path) -> Any:
 
 
 def read_file(path: Path) -> Any:
-    """Return the file's MjSpec as it is."""
+    """Return the file's MjSpec as it is; a URDF's root link floats."""
+    if path.suffix.lower() == ".urdf":
+        return read_urdf(path)
     try:
         return _mujoco.MjSpec.from_file(str(path))
     except (ValueError, FileNotFoundError) as error:
         raise UserError(f"{path.name}: MuJoCo can't read this robot: {' '.join(str(error).split())}") from error
+
+
+def files_of(path: Path) -> set[Path]:
+    """Return a model file and all that it is made of: what it includes, its meshes and its pictures, where they are there."""
+    path = path.resolve()
+    if path.suffix.lower() == ".urdf":
+        named = [mesh.file for mesh in read_urdf(path).meshes]
+    else:
+        named = list(_mujoco.mju_getXMLDependencies(str(path)))
+    return {path, *(place for name in named if (place := (path.parent / name).resolve()).is_file())}
 
 
 def poses_of(path: Path) -> dict[str, dict[str, float]]:
@@ -83,9 +96,11 @@ def _leave_out_scene(spec: Any) -> None:
         if geom.type in (_mujoco.mjtGeom.mjGEOM_PLANE, _mujoco.mjtGeom.mjGEOM_HFIELD) or geom.name == "floor":
             spec.delete(geom)
     for pair in list(spec.pairs):
-        for name in (pair.geomname1, pair.geomname2):
-            if (geom := spec.geom(name)) is not None:
-                geom.conaffinity = 1  # it touched the ground in this way alone
+        geoms = [geom for name in (pair.geomname1, pair.geomname2) if (geom := spec.geom(name)) is not None]
+        if len(geoms) == 2 and all(geom.parent.name != "world" for geom in geoms):
+            continue  # parts of the robot that don't pass through each other
+        for geom in geoms:
+            geom.conaffinity = 1  # it touched the ground in this way alone
         spec.delete(pair)
     for key in list(spec.keys):
         spec.delete(key)

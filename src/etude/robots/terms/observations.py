@@ -23,7 +23,7 @@ _READ = {
     "joint_torque": ("torques", "τ: of the motors, N·m"),
     "action": ("memory.action", "a: the last action"),
     "command": ("memory.command", "The velocity asked for: forward, sideways, turn"),
-    "feet_height": ("feet_height", "Each foot above the ground, m"),
+    "feet_height": ("feet_height", "The sole of each foot above the ground, m"),
     "feet_air_time": ("memory.air_time", "Seconds since each foot left the ground"),
     "last_push": ("memory.push", "The last push: linear and angular velocity, m/s and rad/s"),
 }
@@ -91,7 +91,7 @@ def feet_should_stand(state: State) -> Tensor:
 
 @OBSERVATIONS.add
 def feet_force(state: State) -> Tensor:
-    """Force on each foot, in the world, N"""
+    """Force on each foot, in the world, N: upward where it stands"""
     return state.feet_force.flatten(1)
 
 
@@ -111,6 +111,9 @@ def feet_position(state: State) -> Tensor:
 @OBSERVATIONS.add
 def height_scan(state: State, length: float = 1.6, width: float = 1.0, step: float = 0.1) -> Tensor:
     """h − ground, less the standing height, on a grid around the robot that turns with it, at most 1 m to either side"""
+    for name, value in (("length", length), ("width", width), ("step", step)):
+        if not value > 0:
+            raise UserError(f"environment.robot.observations: height_scan.{name}={value:g}: must be above 0")
     grid = _scan_grid(length, width, step, state.device)
     if state.terrain is None:
         above = state.base_position[:, 2:].expand(state.count, len(grid))

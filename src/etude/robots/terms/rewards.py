@@ -240,7 +240,7 @@ def action_smoothness(state: State) -> Tensor:
 
 
 @REWARDS.add
-def gait(state: State, swing_height: float = 0.08, slip_width: float = 0.25) -> Tensor:
+def gait(state: State, swing_height: float = 0.06, slip_width: float = 0.25) -> Tensor:
     """Mean over feet; in stance contact · exp(−|v_xy|² / slip_width²), in swing (no contact) · min(1, height / swing_height)"""
     contact = state.feet_in_contact.float()
     slip = _exponential(_total(state.feet_velocity[..., :2]), slip_width)
@@ -272,6 +272,13 @@ def single_stance(state: State, longest: float = 0.4) -> Tensor:
 
 
 @REWARDS.add
+def no_fly(state: State) -> Tensor:
+    """1 where exactly one foot stands, −1 where none does, else 0"""
+    standing = state.feet_in_contact.sum(-1)
+    return (standing == 1).float() - (standing == 0).float()
+
+
+@REWARDS.add
 def feet_slip(state: State, standing: float = 1.0) -> Tensor:
     """Σ |v_xy|² of feet that stand; the share `standing` of it while asked to stand"""
     slip = (_total(state.feet_velocity[..., :2]) * state.feet_in_contact).sum(-1)
@@ -279,14 +286,14 @@ def feet_slip(state: State, standing: float = 1.0) -> Tensor:
 
 
 @REWARDS.add
-def feet_clearance(state: State, target: float = 0.08, standing: float = 1.0) -> Tensor:
+def feet_clearance(state: State, target: float = 0.06, standing: float = 1.0) -> Tensor:
     """Σ |height − target| · |v_xy| of feet; the share `standing` of it while asked to stand"""
     low = ((state.feet_height - target).abs() * state.feet_velocity[..., :2].norm(dim=-1)).sum(-1)
     return _less_when_standing(low, state, standing)
 
 
 @REWARDS.add
-def swing_height(state: State, target: float = 0.08) -> Tensor:
+def swing_height(state: State, target: float = 0.06) -> Tensor:
     """Σ (peak / target − 1)² at each touch-down, while asked to move"""
     memory = state.memory
     return ((memory.last_peak_height / target - 1).square() * memory.landed).sum(-1) * state.is_asked_to_move

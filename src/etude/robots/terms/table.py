@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
+import torch
 from torch import Tensor
 
+from etude.config.registry import import_own, is_import_path
 from etude.errors import UserError, did_you_mean
 from etude.robots.state import State
 
@@ -25,6 +27,17 @@ def options_of(given: Any, where: str) -> dict[str, Any]:
 
 def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def check_values(values: Any, shape: tuple[int, ...], where: str, dtype: torch.dtype | None = None) -> None:
+    """Refuse what a term returned if it is no tensor of this shape (-1: any size)."""
+    found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+    asked = f"({shape[0]},)" if len(shape) == 1 else f"({shape[0]}, k)"
+    fits = isinstance(found, tuple) and len(found) == len(shape)
+    if not (fits and all(want in (-1, size) for want, size in zip(shape, found, strict=True))):
+        raise UserError(f"{where}: returned {found}, and must return {asked}: a row for each robot")
+    if dtype is not None and values.dtype != dtype:
+        raise UserError(f"{where}: returned {values.dtype}, and must return {asked} of {dtype}")
 
 
 class Table:
@@ -53,11 +66,26 @@ class Table:
         self.add(term)
 
     def find(self, name: str, where: str) -> Term:
-        """Return a term; an unknown name is an error that lists what there is."""
+        """Return a term, or a user's own function by its import path; an unknown name is an error that lists what there is."""
+        if name not in self.terms and is_import_path(name):
+            return self._own(name, where)
         if name not in self.terms:
             near = did_you_mean(name, self.terms) or f" (there are {', '.join(sorted(self.terms))})"
             raise UserError(f"{where}.{name}: unknown {self.kind}{near}")
         return self.terms[name]
+
+    def _own(self, name: str, where: str) -> Term:
+        """Import a function of the user's: it takes a state first, and everything else has a default."""
+        term: Any = import_own(name, f"{where}.{name}: {self.kind}")
+        if not callable(term) or isinstance(term, type):
+            raise UserError(f"{where}.{name}: is no function of a state")
+        parameters = list(inspect.signature(term).parameters.values())
+        if not parameters or parameters[0].name != "state" or parameters[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            raise UserError(f"{where}.{name}: its first parameter must be `state`, as in def {term.__name__}(state)")
+        for other in parameters[1:]:
+            if other.default is other.empty:
+                raise UserError(f"{where}.{name}: its parameter `{other.name}` needs a default, which a task may then change")
+        return cast("Term", term)
 
     def bind(self, name: str, options: Mapping[str, Any], where: str) -> Callable[[State], Tensor]:
         """Return the term with its options fixed; an option that it does not have is an error."""

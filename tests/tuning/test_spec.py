@@ -25,7 +25,7 @@ def sweep(**settings: object) -> SweepConfig:
     ("line", "problem"),
     [
         ("swep: {}", "a.yaml:2: swep: unknown key; did you mean 'sweep'?"),
-        ("method: gird", "a.yaml:2: method=gird: must be one of grid, random, bayes; did you mean 'grid'?"),
+        ("method: gird", "a.yaml:2: method=gird: must be one of grid, random, bayes, pbt; did you mean 'grid'?"),
         ("seeds: 3", "a.yaml:2: seeds=3: a list, such as [3] for one seed, or 1-5 for five"),
         ("seeds: 1-", "a.yaml:2: seeds: 1-"),
         ("objective: {metrc: x}", "a.yaml:2: objective[0].metrc: unknown key; did you mean 'metric'?"),
@@ -144,7 +144,7 @@ def test_every_shipped_sweep_is_valid_and_its_first_trials_compose(file: Path, t
 
 def test_shipped_sweeps_are_of_every_kind() -> None:
     read = [read_sweep(file) for file in SHIPPED]
-    assert {each.method for each in read} == {"grid", "random", "bayes"}
+    assert {each.method for each in read} == {"grid", "random", "bayes", "pbt"}
     specs = " ".join(str(each.base.spec) for each in read)
     assert all(name in specs for name in (":ppo", ":sac", ":dqn", "quadruped", ":dreamer"))
 

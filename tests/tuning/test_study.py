@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import statistics
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,36 @@ def test_a_choice_may_be_a_list_for_every_sampler_that_takes_choices() -> None:
         assert all(trial.values["dims"] in ([8, 8], [16]) and trial.values["n"] % 2 == 1 for trial in study.trials)
     with pytest.raises(UserError, match="cmaes takes ranges"):
         make_study(space, sampler="cmaes")
+
+
+def _work(state: Path, count: int) -> None:
+    tuner = AutoTuner({"x": {"low": 0.0, "high": 1.0}}, method="random", state=state)
+    for _ in range(count):
+        config = tuner.suggest_next_config()
+        tuner.update_with_result(config, config["x"])
+
+
+def test_many_processes_share_one_journal(tmp_path: Path) -> None:
+    state = tmp_path / "shared.jsonl"
+    workers = [multiprocessing.get_context("spawn").Process(target=_work, args=(state, 25)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    _work(state, 25)
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    study = make_study({"x": {"low": 0.0, "high": 1.0}}, method="random", state=state)
+    assert [trial.number for trial in study.trials] == list(range(100))
+    assert all(trial.objective == (trial.values["x"],) for trial in study.trials)
+    assert len({trial.values["x"] for trial in study.trials}) == 100  # nobody was given what another had
+
+
+def test_what_others_have_found_is_taken_in(tmp_path: Path) -> None:
+    space, state = {"x": [1, 2, 3]}, tmp_path / "shared.jsonl"
+    one, other = (AutoTuner(space, method="grid", state=state) for _ in range(2))
+    assert [one.suggest_next_config(), other.suggest_next_config()] == [{"x": 1}, {"x": 2}]
+    other.update_with_result({"x": 2}, 7.0)
+    one.suggest_next_config()
+    assert one.best_config == {"x": 2}
+    with pytest.raises(UserError, match="every point"):
+        other.suggest_next_config()

@@ -11,7 +11,8 @@ from etude.cli.options import above_zero, at_least
 from etude.cli.parameters import Quiet, RunsFolder, Words
 from etude.cli.places import runs_root
 from etude.cli.starting import starting
-from etude.cli.sweep.start import Cpus, Gpus, Parallel, Timeout, chosen, list_trials, merged, run_sweep
+from etude.cli.sweep.start import Cpus, Gpus, Parallel, Retries, Timeout, chosen, list_trials, merged, run_sweep
+from etude.cli.sweep.where import Address, On, check_place
 
 
 def tune(
@@ -29,6 +30,9 @@ def tune(
     parallel: Parallel = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
+    retries: Retries = None,
+    on: On = "local",
+    address: Address = None,
     dry: bool = False,
     runs: RunsFolder = None,
     quiet: Quiet = False,
@@ -64,10 +68,11 @@ def tune(
     """
     from etude.training.seed_group import parse_seeds
 
+    check_place(on, address)
     at_least(1, trials=trials)
     at_least(0, finalists=finalists)
     above_zero(total_steps=total_steps)
-    options = chosen(n_trials=trials, timeout=timeout, parallel=parallel, cpus=cpus, gpus=gpus)
+    options = chosen(n_trials=trials, timeout=timeout, parallel=parallel, cpus=cpus, gpus=gpus, retries=retries)
     if not {"n_trials", "timeout_s"} & set(options) and total_steps is None:
         options["n_trials"] = 30
     with starting(f"tune {spec}", quiet=quiet, plain=False) as tell:
@@ -97,4 +102,4 @@ def tune(
         folder = SweepFolder(runs_root(runs), asked.name)
         if dry:
             return list_trials(folder, asked)
-    return run_sweep(folder, asked, quiet=quiet)
+    return run_sweep(folder, asked, quiet=quiet, on=on, address=address)

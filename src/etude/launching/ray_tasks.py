@@ -64,6 +64,7 @@ def main() -> int:
     text = Path(os.path.expanduser(sys.argv[1])).read_text(encoding="utf-8") if len(sys.argv) > 1 else os.environ["ETUDE_TASKS"]
     job = json.loads(text)
     import ray  # pyright: ignore[reportMissingImports] # of an extra
+    from ray.exceptions import RayError  # pyright: ignore[reportMissingImports] # as above
 
     ray.init(log_to_driver=True)
     needs = {"num_cpus": job["cpus"], "num_gpus": job["gpus"], "max_retries": MOST_RETRIES}
@@ -80,7 +81,7 @@ def main() -> int:
         number = waiting.pop(done)
         try:
             codes[number] = ray.get(done)
-        except ray.exceptions.RayError as error:
+        except RayError as error:
             print(f"etude: task {number}: {error}", file=sys.stderr, flush=True)
             codes[number] = 1
         print(f"etude task {number}: exit code {codes[number]}", flush=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +24,60 @@ class Journal:
     """Events of one search; a line that a crash cut off is no event.
 
     Every event is with the operating system when it is written, and so survives a kill; with `durable` a power cut too.
+    Several processes may write to one: whoever writes holds it meanwhile, and first takes in what the others have added.
     """
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self.path, self._durable = path, durable
+        self._file: io.FileIO | None = None
+        self._seen = 0
+        """Up to where this process knows the file."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.events = read_events(path)
-        with self._opened() as file:
-            file.truncate(_whole(read_bytes(path, LARGEST)))
+        with self.held() as events:
+            self.events = events
         fsync_directory(path.parent)
 
-    def write(self, event: Mapping[str, Any]) -> None:
-        """Append an event."""
-        with self._opened() as file:
-            file.write(json.dumps(event, separators=(",", ":")).encode() + b"\n")
-            if self._durable:
-                os.fsync(file.fileno())
+    @contextmanager
+    def held(self) -> Iterator[list[dict[str, Any]]]:
+        """Hold the journal against other writers; yields the events that they have added since this process last looked."""
+        if self._file is not None:
+            yield []
+            return
+        with io.FileIO(open_descriptor(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+") as file:
+            # A file system without locks: one writer at a time is then up to whoever starts them.
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            added = self._added(file)
+            self._file = file
+            try:
+                yield added
+            finally:
+                self._file = None
 
-    def _opened(self) -> io.FileIO:
-        return io.FileIO(open_descriptor(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a")
+    def write(self, event: Mapping[str, Any]) -> None:
+        """Append an event; whoever holds the journal."""
+        assert self._file is not None
+        data = json.dumps(event, separators=(",", ":")).encode() + b"\n"
+        self._file.write(data)
+        self._seen += len(data)
+        if self._durable:
+            os.fsync(self._file.fileno())
+
+    def _added(self, file: io.FileIO) -> list[dict[str, Any]]:
+        size = os.fstat(file.fileno()).st_size
+        if size == self._seen:
+            return []
+        if size > LARGEST:
+            raise EtudeError(f"{self.path}: larger than any journal of a sweep")
+        if size < self._seen:
+            raise EtudeError(f"{self.path}: has become shorter; something else writes to it")
+        data = os.pread(file.fileno(), size - self._seen, self._seen)
+        whole = _whole(data)
+        events = _events(data[:whole], self.path, is_first=self._seen == 0)
+        if whole < len(data):
+            file.truncate(self._seen + whole)  # what a crash left of a line
+        self._seen += whole
+        return events
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -48,14 +86,19 @@ def read_events(path: Path) -> list[dict[str, Any]]:
         data = read_bytes(path, LARGEST)
     except FileNotFoundError:
         return []
+    return _events(data[: _whole(data)], path)
+
+
+def _events(data: bytes, path: Path, *, is_first: bool = True) -> list[dict[str, Any]]:
     events = []
-    for number, line in enumerate(data[: _whole(data)].splitlines(), start=1):
+    for number, line in enumerate(data.splitlines(), start=1):
         try:
             event = parse_json(line)
         except DocumentError:
             event = None
         if not isinstance(event, dict):
-            raise EtudeError(f"{path}: line {number} is no event of a sweep; the file is damaged")
+            where = f"line {number}" if is_first else "a new line"
+            raise EtudeError(f"{path}: {where} is no event of a sweep; the file is damaged")
         events.append(event)
     return events
 

@@ -10,6 +10,7 @@ from typing import Any
 from etude.config import aliases, overrides
 from etude.config.compose import Composition, compose
 from etude.config.layers import put
+from etude.config.schema import Config
 from etude.config.validate import to_plain
 from etude.errors import ConfigError, EtudeError, UserError, did_you_mean
 from etude.tuning.backend import Job, Needs
@@ -43,7 +44,7 @@ class Plan:
     def words(self, settings: Mapping[str, Any]) -> list[str]:
         """Return the words of a trial; later ones win."""
         sweep = self.sweep
-        words = [*sweep.base.words, *(word(key, value) for key, value in settings.items() if not key.startswith("_"))]
+        words = [*self._cadence, *sweep.base.words, *swept_words(settings)]
         threads = sweep.resources.cpus
         if threads is not None and not any(each.startswith("experiment.threads=") for each in (*words, *sweep.words)):
             words.append(f"experiment.threads={threads}")
@@ -90,6 +91,30 @@ class Plan:
             raise problem
 
     @cached_property
+    def interval(self) -> int:
+        """Environment steps between two comparisons of a population."""
+        return self.sweep.pbt.interval or max(1, self._population_config.training.total_steps // 10)
+
+    @cached_property
+    def _cadence(self) -> list[str]:
+        """A population is compared by its evaluations: where nobody says when they come, they come at the comparisons."""
+        if self.sweep.method != "pbt":
+            return []
+        every = self._population_config.evaluation.every_steps
+        if every is not None and not 0 < every <= self.interval:
+            raise ConfigError(
+                f"evaluation.every_steps={every}: a population is compared every {self.interval} steps (pbt.interval), by "
+                "evaluations; they must come as often"
+            )
+        return [f"evaluation.every_steps={self.interval}"] if every is None else []
+
+    @cached_property
+    def _population_config(self) -> Config:
+        base = self.sweep.base
+        file = None if base.config is None else Path(base.config)
+        return compose(base.spec, file=file, words=[*base.words, *self.sweep.words]).config
+
+    @cached_property
     def _said(self) -> dict[str, Any]:
         """What words say of settings, by key; those that win last."""
         values = overrides.parse([*self.sweep.base.words, *self.sweep.words]).values
@@ -115,6 +140,11 @@ def canonical(key: str) -> str:
     except (ConfigError, TypeError, AttributeError, ValueError):
         return key
     return names[0] if len(names) == 1 else key
+
+
+def swept_words(settings: Mapping[str, Any]) -> list[str]:
+    """Return the words of a trial's own settings; names of the sweep's own are none."""
+    return [word(key, value) for key, value in settings.items() if not key.startswith("_")]
 
 
 def word(key: str, value: Any) -> str:

@@ -35,6 +35,8 @@ class Member:
     run: IndexedRun | None = None
     restarts: int = 0
     error: str = ""
+    words: tuple[str, ...] = ()
+    """Settings to go on with, where they may differ from those of the run so far."""
 
 
 class SweepRunner:
@@ -123,7 +125,7 @@ class SweepRunner:
             if found is None:
                 self.backend.start(member.job)
             else:
-                self.backend.resume(member.job, found)
+                self.backend.resume(member.job, found, member.words)
             member.state = "running"
 
     # ---- watching ---

@@ -52,7 +52,7 @@ def make_searcher(sweep: SweepConfig, space: Space) -> Searcher:
     proposing: Searcher | None = None
     if sweep.method == "grid":
         proposing = GridSearch(space)
-    elif sweep.method == "random":
+    elif sweep.method in ("random", "pbt"):
         proposing = RandomSearch(space, sweep.seed)
     if proposing is not None and sweep.pruner.type == "off":
         return proposing

@@ -15,7 +15,16 @@ from etude.errors import ConfigError, UserError
 from etude.tuning.space import Space, read_space
 
 # Other systems' words for the same.
-_ALIASES = {"base_config": "base", "parallel_jobs": "parallel", "parameters": "sweep", "trials": "n_trials"}
+_ALIASES = {
+    "base_config": "base",
+    "parallel_jobs": "parallel",
+    "parameters": "sweep",
+    "trials": "n_trials",
+    "num_samples": "n_trials",
+}
+_ALIASES |= {"max_failures": "retries", "population": "n_trials"}
+# What only the beginning of a run reads, or what has the shape of what it has learnt.
+_SHAPING = ("environment", "experiment", "network")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -108,6 +117,25 @@ class TuneConfig:
 
 
 @dataclass(frozen=True)
+class PbtConfig:
+    """Population-based training: all trials train side by side, and the worst go on as perturbed copies of the best."""
+
+    interval: PositiveInt | None = None
+    """Environment steps between two comparisons. Default: a tenth of the budget."""
+    quantile: Annotated[float, Bounds(low=0, high=0.5, low_open=True)] = 0.25
+    """The share of the population that is given up at each comparison, and the share that is copied."""
+    resample: Annotated[float, Bounds(low=0, high=1)] = 0.25
+    """How likely a key of a copy is drawn anew instead of changed a little."""
+    factors: tuple[PositiveFloat, ...] = (0.8, 1.2)
+    """What a number may be multiplied by; of a list of choices a neighbour is taken."""
+
+    def __post_init__(self) -> None:
+        """A change needs a factor."""
+        if not self.factors:
+            raise ValueError("factors: at least one, such as [0.8, 1.2]")
+
+
+@dataclass(frozen=True)
 class SweepConfig:
     """One sweep, complete."""
 
@@ -119,12 +147,15 @@ class SweepConfig:
     """What every trial begins as: ENV:ALGO, a config file, or a mapping of both and of words."""
     after: str | None = None
     """Another sweep, whose best values every trial begins with: a second stage."""
-    method: Literal["grid", "random", "bayes"] = "grid"
-    """grid: every combination; random: drawn anew for each trial; bayes: proposed from what came before (extra: sweep)."""
+    method: Literal["grid", "random", "bayes", "pbt"] = "grid"
+    """grid: every combination; random: drawn anew for each trial; bayes: proposed from what came before (extra: sweep); pbt: a
+    population of n_trials, of which the worst go on as copies of the best."""
     sampler: SamplerConfig = SamplerConfig()
     """Who proposes, for bayes."""
     pruner: PrunerConfig = PrunerConfig()
     """Which trials end early (extra: sweep)."""
+    pbt: PbtConfig = PbtConfig()
+    """How a population is compared and changed, for pbt."""
     sweep: dict[str, Any] = field(default_factory=dict)
     """For each key: a list of values, a range {low, high, log, step, points}, or {sample_from: expression}."""
     words: tuple[str, ...] = ()
@@ -161,9 +192,22 @@ class SweepConfig:
             raise ValueError("sampler: cmaes takes one objective; tpe and gp take several")
         if self.tune is not None and (self.method != "bayes" or self.pruner.type != "off" or len(self.objective) > 1):
             raise ValueError("tune: goes with method: bayes, one objective and no pruner; its rungs are its own")
+        if self.method == "pbt":
+            self._check_population()
         has_end = self.n_trials or self.timeout_s or (self.tune is not None and self.tune.total_steps)
         if self.method != "grid" and not has_end:
             raise ValueError(f"n_trials: say how many trials {self.method} has, or timeout_s")
+
+    def _check_population(self) -> None:
+        if self.n_trials is None or self.n_trials < 2:
+            raise ValueError("n_trials: method pbt needs a population, at least 2")
+        if len(self.objective) > 1 or self.pruner.type != "off":
+            raise ValueError("method pbt goes with one objective and no pruner; it compares trials by itself")
+        if len(self.seeds) > 1:
+            raise ValueError("seeds: a member of a population is one run; give one seed")
+        fixed = next((key for key in self.sweep if key.partition(".")[0] in _SHAPING), None)
+        if fixed is not None:
+            raise ValueError(f"sweep.{fixed}: method pbt changes runs that go on, and this can't be changed in one")
 
     @property
     def directions(self) -> list[Literal["max", "min"]]:
@@ -184,6 +228,8 @@ class SweepConfig:
         found = {key: plain[key] for key in kept}
         if self.tune is not None:
             found["tune"] = {key: plain["tune"][key] for key in ("rungs", "reduction", "startup_trials")}
+        if self.method == "pbt":
+            found |= {"pbt": plain["pbt"], "n_trials": plain["n_trials"], "objective": plain["objective"]}
         return found
 
 

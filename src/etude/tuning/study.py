@@ -7,7 +7,8 @@ had not ended are running still, for whoever runs them to go on with.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -93,8 +94,12 @@ class Study:
         for event in events[1:]:  # of a journal that only is looked at
             self._apply(event)
 
-    def ask(self, values: Values | None = None) -> Trial | None:
+    def ask(self, values: Values | None = None, **facts: Any) -> Trial | None:
         """Return a new trial with these values ({}: the defaults), or with those that the searcher proposes; or None."""
+        with self._caught_up():
+            return self._ask(values, facts)
+
+    def _ask(self, values: Values | None, facts: dict[str, Any]) -> Trial | None:
         number = len(self.trials)
         if values is None:
             values = self.searcher.suggest(number)
@@ -105,8 +110,9 @@ class Study:
         # Without a value it is the defaults, from which nothing is derived.
         is_default = bool(self.space.searched) and not values
         settings = {} if is_default else self.space.complete(values, self.seed, number, self._others)
-        self._write(event="asked", trial=number, values=values, settings=settings)
-        trial = Trial(number, values, settings)
+        known = {"facts": facts} if facts else {}
+        self._write(event="asked", trial=number, values=values, settings=settings, **known)
+        trial = Trial(number, values, settings, facts=facts)
         self.trials.append(trial)
         return trial
 
@@ -114,9 +120,10 @@ class Study:
         """Take in a value on the way; returns whether the trial should end here. Each step counts once."""
         if step in trial.reports or not math.isfinite(value):
             return False
-        self._write(event="report", trial=trial.number, step=step, value=value)
-        trial.reports[step] = value
-        return self.searcher.report(trial.number, step, value)
+        with self._caught_up():
+            self._write(event="report", trial=trial.number, step=step, value=value)
+            trial.reports[step] = value
+            return self.searcher.report(trial.number, step, value)
 
     def complete(self, trial: Trial, objective: Sequence[float], **facts: Any) -> None:
         """End a trial with what it came to; NaN or infinity is a failure."""
@@ -136,12 +143,14 @@ class Study:
 
     def note(self, trial: Trial, **facts: Any) -> None:
         """Keep something more that is known of a trial."""
-        self._write(event="noted", trial=trial.number, facts=facts)
+        with self._caught_up():
+            self._write(event="noted", trial=trial.number, facts=facts)
         trial.facts = {**trial.facts, **facts}
 
     def reopen(self, trial: Trial) -> None:
         """Let a trial that failed run again."""
-        self._write(event="reopened", trial=trial.number)
+        with self._caught_up():
+            self._write(event="reopened", trial=trial.number)
         trial.state, trial.error = "running", ""
 
     def best(self, count: int | None = None) -> list[Trial]:
@@ -162,18 +171,35 @@ class Study:
         return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 
     def _end(self, trial: Trial, state: State, objective: tuple[float, ...] | None, error: str, facts: dict[str, Any]) -> None:
-        if trial.ended:
-            raise EtudeError(f"trial {trial.number} has ended already ({trial.state})")
-        event = {"event": "ended", "trial": trial.number, "state": state, "objective": objective, "error": error}
-        self._write(**event, facts=facts)
-        trial.state, trial.objective, trial.error, trial.facts = state, objective, error, {**trial.facts, **facts}
-        self.searcher.end(trial.number, state, objective)
+        with self._caught_up():
+            if trial.ended:
+                raise EtudeError(f"trial {trial.number} has ended already ({trial.state})")
+            event = {"event": "ended", "trial": trial.number, "state": state, "objective": objective, "error": error}
+            self._write(**event, facts=facts)
+            trial.state, trial.objective, trial.error, trial.facts = state, objective, error, {**trial.facts, **facts}
+            self.searcher.end(trial.number, state, objective)
+
+    @contextmanager
+    def _caught_up(self) -> Iterator[None]:
+        """Hold the journal, with all that other processes have written to it taken in."""
+        if self._journal is None:
+            yield
+            return
+        with self._journal.held() as added:
+            for event in added:
+                self._apply(event)
+            yield
 
     def _write(self, **event: Any) -> None:
         if self._journal is not None:
             self._journal.write(event)
 
     def _restore(self, journal: Journal, identity: dict[str, Any]) -> None:
+        with journal.held() as added:  # of whoever began it at the same moment
+            journal.events += added
+            self._begin_or_continue(journal, identity)
+
+    def _begin_or_continue(self, journal: Journal, identity: dict[str, Any]) -> None:
         if not journal.events:
             self._write(event="search", version=VERSION, identity=identity, directions=list(self.directions))
             return
@@ -191,7 +217,7 @@ class Study:
     def _apply(self, event: Mapping[str, Any]) -> None:
         kind, number = event["event"], event["trial"]
         if kind == "asked":
-            self.trials.append(Trial(number, event["values"], event["settings"]))
+            self.trials.append(Trial(number, event["values"], event["settings"], facts=dict(event.get("facts", {}))))
             self.searcher.put_back(number, event["values"])
             return
         trial = self.trials[number]

@@ -8,7 +8,8 @@ from cyclopts import Parameter
 
 from etude.cli.parameters import Quiet, RunsFolder
 from etude.cli.places import existing_runs_root
-from etude.cli.sweep.start import Cpus, Gpus, Parallel, Timeout, Trials, chosen, merged, run_sweep
+from etude.cli.sweep.start import Cpus, Gpus, Parallel, Retries, Timeout, Trials, chosen, merged, run_sweep
+from etude.cli.sweep.where import Address, On, check_place
 
 SweepName = Annotated[str, Parameter(name="NAME", help="A sweep's name, as in `etude sweep list`.")]
 
@@ -22,6 +23,9 @@ def resume(
     parallel: Parallel = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
+    retries: Retries = None,
+    on: On = "local",
+    address: Address = None,
     retry_failed: bool = False,
     runs: RunsFolder = None,
     quiet: Quiet = False,
@@ -37,7 +41,8 @@ def resume(
     from etude.tuning.places import SweepFolder
     from etude.tuning.spec import build_sweep
 
+    check_place(on, address)
     folder = SweepFolder(existing_runs_root(runs), name)
-    options = chosen(n_trials=n_trials, timeout=timeout, parallel=parallel, cpus=cpus, gpus=gpus)
+    options = chosen(n_trials=n_trials, timeout=timeout, parallel=parallel, cpus=cpus, gpus=gpus, retries=retries)
     asked = build_sweep(merged(to_plain(folder.read()), options))
-    return run_sweep(folder, asked, quiet=quiet, retry_failed=retry_failed)
+    return run_sweep(folder, asked, quiet=quiet, retry_failed=retry_failed, on=on, address=address)

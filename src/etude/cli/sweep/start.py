@@ -13,6 +13,7 @@ from etude.cli.output import note, say
 from etude.cli.parameters import Quiet, RunsFolder, Words
 from etude.cli.places import runs_root
 from etude.cli.starting import starting
+from etude.cli.sweep.where import Address, On, check_place, make_backend
 
 if TYPE_CHECKING:
     from etude.tuning.places import SweepFolder
@@ -24,6 +25,10 @@ Parallel = Annotated[int | None, Parameter(help="Runs at once. Default: as many 
 Cpus = Annotated[int | None, Parameter(help="CPU threads of each run: counted, and enforced.")]
 Gpus = Annotated[
     float | None, Parameter(help="GPUs of each run, 0.5 for two runs on one: counted, and enforced; 0 hides them.")
+]
+Retries = Annotated[
+    int | None,
+    Parameter(help="How often a run that was killed goes on before its trial counts as failed.", alias="--max-failures"),
 ]
 _LISTED = 10
 
@@ -38,6 +43,9 @@ def sweep(
     parallel: Parallel = None,
     cpus: Cpus = None,
     gpus: Gpus = None,
+    retries: Retries = None,
+    on: On = "local",
+    address: Address = None,
     seed: str | None = None,
     dry: bool = False,
     runs: RunsFolder = None,
@@ -60,6 +68,7 @@ def sweep(
     dry
         List the trials and start nothing.
     """
+    check_place(on, address)
     with starting(f"sweep {file}", quiet=quiet, plain=False) as tell:
         from etude.config.validate import to_plain
         from etude.tuning.places import SweepFolder
@@ -73,23 +82,29 @@ def sweep(
             from etude.training.seed_group import parse_seeds
 
             changes["seeds"] = parse_seeds(seed)
-        options = chosen(n_trials=n_trials, timeout=timeout, parallel=parallel, cpus=cpus, gpus=gpus)
+        options = chosen(n_trials=n_trials, timeout=timeout, parallel=parallel, cpus=cpus, gpus=gpus, retries=retries)
         asked = build_sweep(merged({**to_plain(asked), **changes}, options))
         folder = SweepFolder(runs_root(runs), asked.name)
         asked = folder.staged(asked)
         tell("loading torch")
         if dry:
             return list_trials(folder, asked)
-    return run_sweep(folder, asked, quiet=quiet)
+    return run_sweep(folder, asked, quiet=quiet, on=on, address=address)
 
 
 def chosen(
-    *, n_trials: int | None, timeout: str | None, parallel: int | None, cpus: int | None, gpus: float | None
+    *,
+    n_trials: int | None,
+    timeout: str | None,
+    parallel: int | None,
+    cpus: int | None,
+    gpus: float | None,
+    retries: int | None,
 ) -> dict[str, Any]:
     """Check the options that a beginning and a continuing sweep share, and return those that were given as settings."""
     at_least(1, n_trials=n_trials, parallel=parallel, cpus=cpus)
-    at_least(0, gpus=gpus)
-    given = {"n_trials": n_trials, "timeout_s": seconds("--timeout", timeout), "parallel": parallel}
+    at_least(0, gpus=gpus, retries=retries)
+    given = {"n_trials": n_trials, "timeout_s": seconds("--timeout", timeout), "parallel": parallel, "retries": retries}
     resources = {key: value for key, value in (("cpus", cpus), ("gpus", gpus)) if value is not None}
     found = {key: value for key, value in given.items() if value is not None}
     return {**found, "resources": resources} if resources else found
@@ -102,29 +117,41 @@ def merged(data: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     return overlay(data, options)
 
 
-def run_sweep(folder: SweepFolder, asked: SweepConfig, *, quiet: bool, retry_failed: bool = False) -> int:
+def run_sweep(
+    folder: SweepFolder,
+    asked: SweepConfig,
+    *,
+    quiet: bool,
+    retry_failed: bool = False,
+    on: str = "local",
+    address: str | None = None,
+) -> int:
     """Run a sweep to its end, or until it is stopped, and say what came of it."""
     from etude.cli import INTERRUPTED
     from etude.cli.sweep.view import SweepView, result_lines
     from etude.runs.places import runs_option
-    from etude.tuning.local import LocalBackend
     from etude.tuning.plan import TRIED_AT_FIRST, Plan
+    from etude.tuning.population import PopulationRunner
     from etude.tuning.runner import SweepRunner
     from etude.tuning.tuner import TuneRunner
 
     with folder.locked():
-        backend = LocalBackend(folder.root, folder.logs, asked.parallel)
         plan = Plan(asked)
-        backend.check(plan.needs)
         if not folder.exists:
             plan.check(first_settings(folder, asked, TRIED_AT_FIRST))
-        study = folder.open(asked, plan)
+        backend = make_backend(folder, asked.parallel, on, address)
+        try:
+            backend.check(plan.needs)
+            study = folder.open(asked, plan)
+        except BaseException:
+            backend.close()
+            raise
         for key in plan.overruled:
             note(f"{key}: fixed by a word, and not searched")
         if retry_failed:
             for trial in [trial for trial in study.trials if trial.state == "failed"]:
                 study.reopen(trial)
-        kind = SweepRunner if asked.tune is None else TuneRunner
+        kind = PopulationRunner if asked.method == "pbt" else SweepRunner if asked.tune is None else TuneRunner
         runner = kind(plan, study, backend, n_trials=asked.n_trials, timeout_s=asked.timeout_s)
         view = SweepView(runner, sys.stderr, quiet=quiet)
         outcome = runner.run(view.show)
@@ -180,7 +207,7 @@ def list_trials(folder: SweepFolder, asked: SweepConfig) -> int:
     total = size if asked.n_trials is None else min(size or asked.n_trials, asked.n_trials)
     runs = f", {len(asked.seeds)} seeds each" if len(asked.seeds) > 1 else ""
     of = f"{total} trials" if total is not None else "trials until the time is over"
-    follow = "" if size is not None else "; what comes later follows from results" if asked.method == "bayes" else ""
+    follow = "; what comes later follows from results" if asked.method in ("bayes", "pbt") else ""
     say(f"{of}{runs}: {asked.method} over {', '.join(plan.space.searched)}{follow}")
     if refused:
         note(f"{refused} of those listed can't be started")

@@ -9,6 +9,7 @@ import pytest
 
 from etude.telemetry import live_view
 from etude.telemetry.console import Console
+from etude.telemetry.monitor import Monitor
 
 INTRO = """\
 CartPole-v1 · ppo · cartpole-ppo-7f3a · cpu
@@ -200,3 +201,21 @@ def test_lines_and_files_need_neither_rich_nor_torch():
         "sys.exit(bool({'rich', 'torch', 'numpy', 'wandb'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_lines_and_the_end_tell_of_alerts(header, rows, outcome, clock):
+    stream = io.StringIO()
+    console = Console(stream, clock=clock)
+    monitor = Monitor()
+    console.watch(monitor)
+    console.start(header)
+    for row in rows[:3]:
+        monitor.write([row])
+        console.write([row])
+        monitor.send_alert("mine", "too much", tip="less")
+        clock.now += 5
+    console.finish(outcome)
+    shown = stream.getvalue()
+    assert "  ! mine\n" in shown
+    assert "  alerts  mine  2 of 3 rows: too much\n" in shown
+    assert "\x1b" not in shown, "colour is for terminals"

@@ -8,6 +8,8 @@ import pytest
 
 from etude.telemetry.history import History
 from etude.telemetry.live_view import draw
+from etude.telemetry.metric_rules import parse_rules
+from etude.telemetry.monitor import Monitor
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -84,3 +86,41 @@ def test_without_a_budget_there_is_no_bar(header, rows):
     endless = dataclasses.replace(header, total_steps=None)
     progress = draw(endless, history_of(rows[:50]), 80, 40)[1].plain
     assert progress.startswith("51,200 steps")
+
+
+RULES = """
+table: {key_priority: [train/entropy, collect/return_mean]}
+metrics:
+  train/entropy: {precision: 2, highlight: true, bold: true}
+  train/grad_norm: {show_in_table: false, max: 0.001, name: grad_norm}
+  train/approx_kl: {max: 0.001, smooth: 1, quiet_while_good: false, name: kl}
+  train/value_loss: {better: lower}
+  time/steps_per_second: {show_in_table: true}
+"""
+
+
+def watched(rows):
+    monitor = Monitor(parse_rules(RULES, "rules.yaml"))
+    monitor.write(rows)
+    return monitor
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 9), (100, 30)])
+def test_the_view_with_rules_and_alerts_looks_as_it_did(header, rows, width, height):
+    monitor = watched(rows[:59])
+    drawn = text_of(draw(header, history_of(rows[:59]), width, height, rules=monitor.rules, active=monitor.active))
+    golden = GOLDEN / f"live_view_alerts_{width}x{height}.txt"
+    assert drawn == golden.read_text(encoding="utf-8"), f"if this is better, write it to {golden}:\n{drawn}"
+    assert "! kl_high · grad_norm_high" in drawn
+
+
+def test_rules_style_the_table_and_alerts_are_marked(header, rows):
+    monitor = watched(rows[:59])
+    lines = draw(header, history_of(rows[:59]), 110, 40, rules=monitor.rules, active=monitor.active)
+    by_name = {line.plain.replace("train ", "").split()[0].rstrip("!"): line for line in lines[4:] if line.plain.strip()}
+    styles = {name: " ".join(str(span.style) for span in line.spans) for name, line in by_name.items()}
+    assert "on blue" in styles["entropy"]
+    assert "green" in styles["value_loss"] or "red" in styles["value_loss"]
+    assert "on blue" not in styles["value_loss"]
+    assert "yellow" in styles["approx_kl"]
+    assert "grad_norm" not in by_name

@@ -57,3 +57,23 @@ def test_without_the_package_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
     with pytest.raises(UserError, match=r"pip install 'etude\[tensorboard\]'"):
         TensorBoardSink(tmp_path)
+
+
+def test_settings_are_in_the_table_of_runs_also_of_a_resumed_one(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing import event_accumulator
+    from tensorboard.plugins.hparams import metadata
+
+    known = {"algorithm.gamma": 0.98, "experiment.seed": 3, "algorithm.name": "ppo", "algorithm.clip": True}
+    for purge_step in (None, 16):
+        sink = TensorBoardSink(tmp_path, purge_step=purge_step, hyper_parameters=known)
+        sink.write(ROWS[:1] if purge_step is None else ROWS[1:])
+        sink.close()
+    events = event_accumulator.EventAccumulator(str(tmp_path)).Reload()
+    content = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
+    session = metadata.parse_session_start_info_plugin_data(content)
+    assert {name: getattr(value, value.WhichOneof("kind")) for name, value in session.hparams.items()} == known
+    experiment = events.SummaryMetadata(metadata.EXPERIMENT_TAG).plugin_data.content
+    found = metadata.parse_experiment_plugin_data(experiment)
+    assert "eval/return_mean" in [metric.name.tag for metric in found.metric_infos]
+    assert curves(tmp_path)["train/loss"] == [(8, 0.5), (16, 0.25)]

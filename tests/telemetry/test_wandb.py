@@ -76,7 +76,9 @@ def test_rows_are_logged_over_the_runs_axis(wandb, tmp_path, axis):
     sink.write([{"env_steps": 8, "train/loss": 0.5}, {"env_steps": 16, "train/loss": 0.25}])
     sink.flush()
     sink.close()
-    assert wandb.run.defined == [(axis, {}), ("*", {"step_metric": axis})]
+    counters = {name for name, options in wandb.run.defined if options == {"hidden": True}}
+    assert counters == {"decisions", "env_steps", "updates", "episodes", "cycles"}
+    assert wandb.run.defined[-1] == ("*", {"step_metric": axis})
     assert wandb.run.logged == [{"env_steps": 8, "train/loss": 0.5}, {"env_steps": 16, "train/loss": 0.25}]
     assert wandb.run.finished == 1
 

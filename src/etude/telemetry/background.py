@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from etude.telemetry.names import Row
-from etude.telemetry.sinks import MediaSink, Sink
+from etude.telemetry.sinks import HistogramSink, MediaSink, ResultSink, Sink
 
 if TYPE_CHECKING:
+    from etude.telemetry.histograms import Histograms
     from etude.telemetry.media import Media
+    from etude.telemetry.results import Result
 
 PATIENCE_S = 60.0
 """How long one call of the sink may take before it counts as dead. Uploads that are only slow take seconds."""
@@ -26,7 +28,7 @@ class BackgroundSink:
     """
 
     def __init__(self, sink: Sink, *, patience_s: float = PATIENCE_S) -> None:
-        self.name = type(sink).__name__
+        self.name = getattr(sink, "name", type(sink).__name__)
         self._sink = sink
         self._patience_s = patience_s
         self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -49,6 +51,20 @@ class BackgroundSink:
         sink = self._sink
         if isinstance(sink, MediaSink):
             self._waiting.put(lambda: sink.write_media(row, media))
+
+    def write_histograms(self, row: Row, histograms: Histograms) -> None:
+        """Hand histograms over, if the sink can show them; returns at once."""
+        self._check()
+        sink = self._sink
+        if isinstance(sink, HistogramSink):
+            self._waiting.put(lambda: sink.write_histograms(row, histograms))
+
+    def write_results(self, results: Sequence[Result]) -> None:
+        """Hand the report and the policies over, if the sink keeps them; returns at once."""
+        self._check()
+        sink = self._sink
+        if isinstance(sink, ResultSink):
+            self._waiting.put(lambda: sink.write_results(results))
 
     def flush(self) -> None:
         """Ask for a flush; returns at once."""

@@ -18,6 +18,7 @@ from etude.telemetry.run_log import real_stream
 
 if TYPE_CHECKING:
     from etude.telemetry.live_area import LiveArea
+    from etude.telemetry.monitor import Monitor
 
 __all__ = ["Console", "RunHeader", "RunOutcome"]
 
@@ -56,7 +57,12 @@ class Console:
         self._header: RunHeader | None = None
         self._lines: ProgressLines | None = None
         self._area: LiveArea | None = None
+        self._monitor: Monitor | None = None
         self._next_drawing = -math.inf
+
+    def watch(self, monitor: Monitor) -> None:
+        """Show metrics by the monitor's rules, and mark those that it has alerts about."""
+        self._monitor = monitor
 
     def start(self, header: RunHeader, past: Iterable[Row] = ()) -> None:
         """Introduce the run; a resumed one brings its `past` rows, so that its curves are whole."""
@@ -75,11 +81,16 @@ class Console:
             self._print(line)
         self._draw()
 
+    def change_header(self, header: RunHeader) -> None:
+        """Show the run against another budget from here on."""
+        if self._header is not None and self._lines is not None:
+            self._header = self._lines.header = header
+
     def write(self, rows: Sequence[Row]) -> None:
         """Take new rows, and draw or print them if it is time to."""
         for row in rows:
             self._history.record(row)
-            for line in self._lines.after(row) if self._lines else ():
+            for line in self._lines.after(row, self._active()) if self._lines else ():
                 self._tell_plainly(line)
         if self._clock() >= self._next_drawing:
             self._draw()
@@ -92,7 +103,8 @@ class Console:
     def finish(self, outcome: RunOutcome) -> None:
         """Show the last state and the summary of the run."""
         self._end_live_view()
-        ending, *rest = summary_lines(outcome, self._history)
+        recap = () if self._monitor is None else self._monitor.recap()
+        ending, *rest = summary_lines(outcome, self._history, recap)
         if self._quiet:
             self._print(final_line(outcome), even_quiet=True, logged=False)
         self._print(ending, style=_STATUS_STYLES[outcome.status])
@@ -111,7 +123,7 @@ class Console:
             self._area = None
 
     def _end_live_view(self) -> None:
-        for line in self._lines.rest() if self._lines else ():
+        for line in self._lines.rest(self._active()) if self._lines else ():
             self._tell_plainly(line)
         self._lines = None
         if self._area and self._header:
@@ -126,13 +138,17 @@ class Console:
         if not self._area and not self._quiet:
             self._write(line + "\n")
 
+    def _active(self) -> list[str]:
+        return [] if self._monitor is None else list(self._monitor.active)
+
     def _draw(self) -> None:
         if not self._area or not self._header:
             return
         from etude.telemetry.live_view import draw
 
         begin = self._clock()
-        self._area.show(draw(self._header, self._history, *self._area.size))
+        watched = {} if self._monitor is None else {"rules": self._monitor.rules, "active": self._monitor.active}
+        self._area.show(draw(self._header, self._history, *self._area.size, **watched))
         end = self._clock()
         self._next_drawing = end + max(SECONDS_BETWEEN_DRAWINGS, (end - begin) / DRAWING_SHARE)
 

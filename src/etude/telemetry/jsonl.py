@@ -102,7 +102,7 @@ def read_rows(path: Path) -> list[Row]:
         warnings.warn(f"{path}: the last line is incomplete (a power cut?) and is left out", UserWarning, stacklevel=2)
     rows: list[Row] = []
     for number, line in enumerate(whole.splitlines(), start=1):
-        row = _decode(line)
+        row = decode(line)
         if row is None:
             raise EtudeError(f"{path}: line {number} is not a metric row; the file is damaged")
         rows.append(row)
@@ -171,7 +171,8 @@ def _to_json(value: float) -> float | str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _decode(line: bytes) -> dict[str, float] | None:
+def decode(line: bytes) -> dict[str, float] | None:
+    """Return the row that a line is; None if it is none."""
     try:
         row = parse_json(line)
     except DocumentError:
@@ -218,7 +219,7 @@ def _whole_lines(data: bytes) -> tuple[bytes, bool]:
     rest = data[end:]
     if not rest:
         return data, False
-    if _decode(rest) is not None:  # only the newline itself is missing
+    if decode(rest) is not None:  # only the newline itself is missing
         return data + b"\n", False
     return data[:end], True
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from etude.telemetry import readable
 from etude.telemetry.history import History
@@ -11,38 +12,43 @@ from etude.telemetry.names import Row, split
 from etude.telemetry.run_header import RunHeader, RunOutcome
 from etude.telemetry.sparkline import sparkline
 
+if TYPE_CHECKING:
+    from etude.telemetry.monitor import Recap
+
 SECONDS_BETWEEN_LINES = 2.0
 RETURN_CURVES = {"return": "collect/return_mean", "eval": "eval/return_mean"}
+MOST_ALERTS = 8
+"""Alerts of a run that are recalled at its end; alerts.jsonl has them all."""
 
 
 class ProgressLines:
     """Chooses which rows become a line: one every two seconds, every evaluation, and the last one."""
 
     def __init__(self, header: RunHeader, history: History, clock: Callable[[], float]) -> None:
-        self._header = header
+        self.header = header
         self._history = history
         self._clock = clock
         self._last_line = -math.inf
         self._waiting = False
 
-    def after(self, row: Row) -> list[str]:
+    def after(self, row: Row, alerts: Sequence[str] = ()) -> list[str]:
         """Return the lines to print now that `row` was recorded: one or none."""
         self._waiting = True
         evaluated = any(name.startswith("eval/") for name in row)
         if not evaluated and self._clock() - self._last_line < SECONDS_BETWEEN_LINES:
             return []
-        return self.rest(evaluated)
+        return self.rest(alerts, evaluated=evaluated)
 
-    def rest(self, evaluated: bool = False) -> list[str]:
+    def rest(self, alerts: Sequence[str] = (), *, evaluated: bool = False) -> list[str]:
         """Return the newest row's line if it was held back."""
         if not self._waiting:
             return []
         self._waiting = False
         self._last_line = self._clock()
-        return [progress_line(self._header, self._history.latest, evaluated)]
+        return [progress_line(self.header, self._history.latest, evaluated, alerts)]
 
 
-def progress_line(header: RunHeader, latest: Row, evaluated: bool) -> str:
+def progress_line(header: RunHeader, latest: Row, evaluated: bool, alerts: Sequence[str] = ()) -> str:
     """Return one line like ``40,960 steps  41%  9.8k/s  eta 0:06  return 312.4  eval 487.0  kl 0.004``."""
     parts = [f"{int(latest.get(counter, 0)):>9,} {counter.removeprefix('env_')}" for counter in header.totals]
     progress = header.progress(latest)
@@ -60,6 +66,8 @@ def progress_line(header: RunHeader, latest: Row, evaluated: bool) -> str:
         parts.append(f"kl {latest['train/approx_kl']:.3f}")
     elif losses := sorted(name for name in latest if name.startswith("train/") and name.endswith("loss")):
         parts.append(f"{split(losses[0])[1]} {readable.number(latest[losses[0]])}")
+    if alerts:
+        parts.append(f"! {' '.join(alerts)}")
     return "  ".join(parts)
 
 
@@ -91,7 +99,7 @@ def intro_lines(header: RunHeader) -> list[str]:
     return [title(header), *(f"  {line}" for line in (" · ".join(facts), str(header.run_dir), *header.notes))]
 
 
-def summary_lines(outcome: RunOutcome, history: History) -> list[str]:
+def summary_lines(outcome: RunOutcome, history: History, recap: Sequence[Recap] = ()) -> list[str]:
     """Return what is said once, when a run ends."""
     lines = [_ending(outcome)]
     for label, name in RETURN_CURVES.items():
@@ -104,9 +112,22 @@ def summary_lines(outcome: RunOutcome, history: History) -> list[str]:
         shown = " · ".join(f"{word} {readable.number(score)}{when}" for word, score, when in scores if score is not None)
         lines.append(f"  {'score':<7} {shown}")
     lines.append(f"  {'took':<7} {_effort(outcome)}")
+    lines += _alert_lines(recap)
     lines.append(f"  {'run':<7} {outcome.run_dir}")
     if outcome.next_commands:
         lines += ["Next:", *(f"  {command}" for command in outcome.next_commands)]
+    return lines
+
+
+def _alert_lines(recap: Sequence[Recap]) -> list[str]:
+    """The alerts of the whole run, those that held longest first; one that was told before any row held for none."""
+    width = max((len(each.alert.id) for each in recap[:MOST_ALERTS]), default=0)
+    lines = []
+    for place, each in enumerate(recap[:MOST_ALERTS]):
+        label, ends = "" if place else "alerts", "" if each.is_active else ", cleared"
+        lines.append(f"  {label:<7} {each.alert.id:<{width}}  {each.rows} of {each.of} rows{ends}: {each.alert.message}")
+    if len(recap) > MOST_ALERTS:
+        lines.append(f"  {'':<7} +{len(recap) - MOST_ALERTS} more in logs/alerts.jsonl")
     return lines
 
 

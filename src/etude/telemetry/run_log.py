@@ -17,6 +17,7 @@ from typing import TextIO, cast
 from etude.errors import EtudeError
 from etude.files.printable import printable
 from etude.files.regular import open_descriptor, own_folder
+from etude.telemetry.silence import SESSION_LOGS, is_silenced
 
 # Colours and cursor moves (CSI), titles and links (OSC), and the two-character escapes.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -26,6 +27,7 @@ class RunLog:
     """An append-only text file whose lines begin with the time; each is with the operating system at once.
 
     A disk that takes no line costs the line, never the run: `on_failure` is called once, and later lines are tried again.
+    With $ETUDE_DISABLE_SESSION_LOGS there is no file at all.
     """
 
     def __init__(self, path: Path, on_failure: Callable[[str], None] | None = None) -> None:
@@ -36,7 +38,10 @@ class RunLog:
         # Reentrant: a signal's handler prints while the line it interrupted may be on its way here.
         self._lock = threading.RLock()
         with self._lock:
-            self._try(self._open)
+            if is_silenced(SESSION_LOGS):
+                self._is_closed = True
+            else:
+                self._try(self._open)
 
     def line(self, text: str) -> None:
         """Append one line."""

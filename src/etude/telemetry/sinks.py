@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from etude.telemetry.names import Row
 
 if TYPE_CHECKING:
+    from etude.telemetry.histograms import Histograms
     from etude.telemetry.media import Media
+    from etude.telemetry.results import Result
 
 
 class Sink(Protocol):
@@ -33,6 +35,24 @@ class MediaSink(Sink, Protocol):
     """A sink that can show videos and pictures too."""
 
     def write_media(self, row: Row, media: Media) -> None:
+        """Take what belongs to a row that was written."""
+        ...
+
+
+@runtime_checkable
+class ResultSink(Sink, Protocol):
+    """A sink that keeps what a run has come to as well."""
+
+    def write_results(self, results: Sequence[Result]) -> None:
+        """Take the report and the policies of a sitting that has ended; their files stay as they are until `close`."""
+        ...
+
+
+@runtime_checkable
+class HistogramSink(Sink, Protocol):
+    """A sink that can show histograms too."""
+
+    def write_histograms(self, row: Row, histograms: Histograms) -> None:
         """Take what belongs to a row that was written."""
         ...
 
@@ -64,6 +84,19 @@ class SinkGroup:
     def write_media(self, row: Row, media: Media) -> None:
         """Give videos and pictures to every sink that can show them."""
         self._each(lambda sink: sink.write_media(row, media) if isinstance(sink, MediaSink) else None)
+
+    @property
+    def keeps_results(self) -> bool:
+        """Whether any sink that still works wants what the run has come to."""
+        return any(isinstance(sink, ResultSink) for sink in self._sinks)
+
+    def write_results(self, results: Sequence[Result]) -> None:
+        """Give what the run has come to to every sink that keeps it."""
+        self._each(lambda sink: sink.write_results(results) if isinstance(sink, ResultSink) else None)
+
+    def write_histograms(self, row: Row, histograms: Histograms) -> None:
+        """Give histograms to every sink that can show them."""
+        self._each(lambda sink: sink.write_histograms(row, histograms) if isinstance(sink, HistogramSink) else None)
 
     def flush(self) -> None:
         """Flush every sink that still works."""

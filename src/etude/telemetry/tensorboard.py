@@ -6,15 +6,17 @@ import io
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude.errors import UserError
 from etude.files.regular import own_folder
 from etude.telemetry.names import COUNTERS, Row
+from etude.telemetry.tensorboard_hparams import session_values
 
 if TYPE_CHECKING:
+    from etude.telemetry.histograms import Histograms
     from etude.telemetry.media import Media
 
 _FORMAT = "brain.Event:2"
@@ -26,14 +28,20 @@ class TensorBoardSink:
     """Write every metric as a TensorBoard curve; each row is with the operating system when `write` returns.
 
     `purge_step` is where a resumed run continues: what an earlier attempt logged beyond it disappears from the
-    curves. `axis` is the counter on the x-axis, `updates` for an offline run.
+    curves. `axis` is the counter on the x-axis, `updates` for an offline run. `hyper_parameters` are shown in a table of runs.
 
     Not torch's writer: that one writes from a thread, whose end on a full disk is a traceback amid the training's lines.
     """
 
-    def __init__(self, log_dir: Path, purge_step: int | None = None, axis: str = "env_steps") -> None:
+    def __init__(
+        self,
+        log_dir: Path,
+        purge_step: int | None = None,
+        axis: str = "env_steps",
+        hyper_parameters: Mapping[str, bool | float | str] | None = None,
+    ) -> None:
         try:
-            from tensorboard.compat.proto import event_pb2, summary_pb2  # type: ignore[attr-defined] # made by protobuf
+            from tensorboard.compat.proto import event_pb2, histogram_pb2, summary_pb2  # type: ignore[attr-defined] # by protobuf
             from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
             raise UserError(
@@ -41,6 +49,7 @@ class TensorBoardSink:
             ) from error
         self._events: Any = event_pb2
         self._summaries: Any = summary_pb2
+        self._histograms: Any = histogram_pb2
         self._record_writer = RecordWriter
         self._axis = axis
         own_folder(log_dir)
@@ -51,6 +60,8 @@ class TensorBoardSink:
             if purge_step is not None:
                 start = self._events.SessionLog(status=self._events.SessionLog.START)
                 self._append(step=purge_step, session_log=start)
+            if hyper_parameters:
+                self._append(step=0, summary=self._summaries.Summary(value=session_values(hyper_parameters)))
         except BaseException:
             self._file.close()
             raise
@@ -69,6 +80,23 @@ class TensorBoardSink:
             height, width = medium.pixels.shape[-3:-1]
             image = summaries.Image(height=height, width=width, colorspace=3, encoded_image_string=medium.encoded())
             values.append(summaries.Value(tag=f"media/{name}", image=image))
+        self._append(step=int(row[self._axis]), summary=summaries(value=values))
+
+    def write_histograms(self, row: Row, histograms: Histograms) -> None:
+        """Add histograms."""
+        summaries, values = self._summaries.Summary, []
+        for name, each in histograms.items():
+            number = sum(each.counts)
+            proto = self._histograms.HistogramProto(
+                min=each.edges[0],
+                max=each.edges[-1],
+                num=number,
+                sum=each.mean * number,
+                sum_squares=(each.std**2 + each.mean**2) * number,
+                bucket_limit=each.edges[1:],
+                bucket=each.counts,
+            )
+            values.append(summaries.Value(tag=name, histo=proto))
         self._append(step=int(row[self._axis]), summary=summaries(value=values))
 
     def flush(self) -> None:

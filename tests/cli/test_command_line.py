@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -209,10 +210,7 @@ def test_a_space_an_algorithm_cannot_act_in_is_named(capsys: pytest.CaptureFixtu
 def test_a_missing_extra_is_one_line_that_names_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import importlib.util
-
-    original = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "wandb" else original(name, *a))
+    monkeypatch.setattr("etude.training.run_sinks.find_spec", lambda name: None if name == "wandb" else find_spec(name))
     assert etude(["train", "CartPole-v1:ppo", "logging.wandb.enabled=true"]) == 2
     assert "pip install 'etude[wandb]'" in capsys.readouterr().err
     assert not Path("runs").exists()

@@ -100,3 +100,15 @@ def test_each_family_is_told_as_soon_as_it_is_known(monkeypatch: pytest.MonkeyPa
     told = [(finding.family.name, finding.status) for finding in doctor.examine(families)]
     assert told == [("box2d", "broken"), ("classic", "works"), ("toy", "works")]
     assert asked == [["classic", "box2d", "toy"], ["toy", "classic"]]
+
+
+def test_robots_have_a_line_each_for_mujoco_its_renderer_and_warp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    monkeypatch.setattr("ctypes.util.find_library", lambda _: None)
+    robots, renderer, warp = doctor.robot_facts()
+    assert robots.value.startswith("mujoco 3")
+    assert (renderer.name, renderer.value) == ("renderer", "osmesa, but libOSMesa is not there")
+    assert "apt install libosmesa6" in renderer.fix
+    assert warp.name == "warp"
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert [fact.fix for fact in doctor.robot_facts()] == ["pip install 'etude[mujoco]'"]

@@ -26,6 +26,11 @@ app = App(
 )
 app.command("etude.cli.train:train", name="train", help="Train an agent: etude train CartPole-v1:ppo [key=value ...]")
 app.command("etude.cli.resume:resume", name="resume", help="Continue a run exactly where it stopped.")
+app.command(
+    "etude.cli.control:control",
+    name="control",
+    help="Ask a run that trains to save, evaluate, pause or stop; change settings.",
+)
 app.command("etude.cli.launch:app", name="launch", help="Train on a cluster, another machine or a cloud.")
 app.command(
     "etude.cli.modes:app", name="run", help="Train here, in debug mode, dry, or on a cluster: other names of the above."
@@ -34,17 +39,24 @@ for _cloud in ("gce", "ec2"):
     app.command(f"etude.cli.launch.clouds:{_cloud}", name=f"launch_{_cloud}", show=False)
 app.command("etude.cli.evaluate:evaluate", name="evaluate", help="Measure a run's policy on fresh episodes.")
 app.command("etude.cli.play:play", name="play", help="Watch a run's policy play, in a window or in a video.")
+app.command("etude.cli.inspect:inspect", name="inspect", help="Look into a run step by step, in the browser or as a table.")
 app.command("etude.cli.trials:trials", name="trials", help="Put a run's robot through scripted commands.")
 app.command("etude.cli.export_policy:export", name="export", help="Write a run's policy into files that run without Etude.")
+app.command("etude.cli.debug:debug", name="debug", help="Show what a run with --debug found when it met a NaN.")
 app.command("etude.cli.verify:verify", name="verify", help="Prove that a run reproduces, bit for bit.")
 app.command("etude.cli.sweep:app", name="sweep", help="Search over settings: a grid, at random or by Optuna; resumable.")
 app.command("etude.cli.tune:tune", name="tune", help="Find good settings for ENV:ALGO, and what they cost.")
 app.command("etude.cli.runs:app", name="runs", help="Find, show and compare runs.")
+app.command("etude.cli.report:report", name="report", help="Write the report of a run, or of a group of runs.")
+app.command("etude.cli.wandb:app", name="wandb", help="W&B: a dashboard, and policies and checkpoints to and from it.")
+app.command("etude.cli.mcp:mcp", name="mcp", help="Serve runs to a language model (Model Context Protocol).")
+app.command("etude.cli.ui:ui", name="ui", help="Show runs in the browser: tables, curves, videos; start and stop them.")
 app.command("etude.cli.config:config", name="config", help="Print the complete config of ENV:ALGO.")
 app.command("etude.cli.envs:envs", name="envs", help="List environments and their tuned variants.")
 app.command("etude.cli.experiments:experiments", name="experiments", help="List experiments by their names.")
 app.command("etude.cli.robots:robots", name="robots", help="List robots of this machine, and say what is known of each.")
 app.command("etude.cli.doctor:doctor", name="doctor", help="Say what works on this machine, and what would help.")
+app.command("etude.cli.bench:bench", name="bench", help="Measure how fast a training goes on this machine.")
 app.command("etude.cli.smoke:app", name="smoke", help="Try everything briefly: every environment, preset and config.")
 app.command("etude.cli.check:check", name="check", help="Check an environment of your own, and say what is wrong with it.")
 app.command("etude.cli.algorithms:algorithms", name="algorithms", help="List algorithms.")

@@ -14,6 +14,7 @@ from etude.cli.parameters import Device, RunName, RunsFolder, StoredCode, Trust
 from etude.cli.places import find_run
 from etude.cli.starting import starting
 from etude.cli.stored_code import again_with_stored_code
+from etude.telemetry.silence import CHECKPOINT_PRINTS, is_silenced
 
 
 def evaluate(
@@ -77,7 +78,8 @@ def evaluate(
         climbs = ladder or checkpoint == "all"
         wanted = [saved.name for saved in evaluating.kept_checkpoints(found.run)] if climbs else []
         names = wanted or [checkpoint or found.checkpoint or "last"]
-        tell(f"reading checkpoint {names[0]}")
+        if not is_silenced(CHECKPOINT_PRINTS):
+            tell(f"reading checkpoint {names[0]}")
         first = open_policy(found.run, names[0], trusted=trust, device=device)
     reports: list[dict[str, Any]] = []
     for name in names:

@@ -18,6 +18,7 @@ from etude.cli.render_options import read_render_options
 from etude.cli.starting import starting
 from etude.cli.stored_code import again_with_stored_code
 from etude.environments.display import has_display
+from etude.telemetry.silence import CHECKPOINT_PRINTS, is_silenced
 
 if TYPE_CHECKING:
     from etude.environments.rendering import Show
@@ -209,7 +210,8 @@ def _introduce(stage: Stage, as_json: bool) -> None:
     _say(f"{stored.config.environment.id} · {stored.config.algorithm.name} · {stored.run.id}", as_json)
     which = " (best)" if stored.checkpoint.is_best else ""
     steps = f"{stored.checkpoint.counters['env_steps']:,} environment steps"
-    _say(f"checkpoint {stored.checkpoint.name}{which} · {steps} · {stage.mode} actions", as_json)
+    if not is_silenced(CHECKPOINT_PRINTS):
+        _say(f"checkpoint {stored.checkpoint.name}{which} · {steps} · {stage.mode} actions", as_json)
 
 
 def _report(stage: Stage, played: list[Episode], files: list[str], driven: Drive | None, as_json: bool) -> None:

@@ -65,4 +65,5 @@ def resume(
             from etude.training.pausing import pause_at as pause
 
             pause(training, pause_at)
+    training.listens_to_keys = True
     return exit_code(training.finish().status)

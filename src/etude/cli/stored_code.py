@@ -13,7 +13,7 @@ from etude.cli.output import note
 from etude.errors import UserError
 from etude.runs.run import Run
 
-_PATHS = ("--runs", "--out", "--video", "--paths", "--events")
+_PATHS = ("--runs", "--out", "--video", "--paths", "--events", "--csv", "--json")
 arguments: ContextVar[tuple[str, ...]] = ContextVar("arguments")
 """What the command that is running was asked, word by word."""
 

@@ -30,6 +30,10 @@ _FLAGS = {
     "experiment.init_from": "--init-from",
     "experiment.processes": "--processes",
 }
+DEBUG_ROLLOUT = 256
+"""Steps before the first update of a run with --debug, where its own rollouts or its warm-up are longer."""
+DEBUG_HISTOGRAMS = 10
+"""Updates between histograms of weights and gradients of such a run."""
 _ONE_PROCESS = {
     "experiment.compile": "off",
     "environment.workers": "0",
@@ -116,7 +120,8 @@ def train(
     group
         A group of runs it belongs to (experiment.group).
     debug
-        Fail fast: one process, eager, every output and gradient checked for NaN; the run goes to ./debug.
+        Fail fast: one process, one environment, eager, short rollouts; every output, gradient and weight checked for NaN, and
+        their histograms kept. The run goes to ./debug, and `etude debug` shows what it found.
     profile
         Profile this many cycles; logs/trace.json and logs/profile.txt in the run hold the result.
     wandb_sweep
@@ -199,8 +204,8 @@ def train(
                 raise UserError("--from-run brings its own environment and algorithm; leave out ENV:ALGO and --config")
             base, allow_imports = _stored(from_run, runs, trust)
         composition = compose(spec, file=config, words=words, base=base, allow_imports=allow_imports)
-        if debugging and num_envs is None:
-            words += one_environment(composition.config)
+        if debug or (debugging and num_envs is None):
+            words += soon_learning(composition.config, words) if debug else one_environment(composition.config)
             composition = compose(spec, file=config, words=words, base=base, allow_imports=allow_imports)
         if print_config:
             from etude.cli.config import print_yaml
@@ -248,6 +253,7 @@ def train(
             from etude.training.pausing import pause_at as pause
 
             pause(training, pause_at)
+    training.listens_to_keys = True
     return exit_code(training.finish().status)
 
 
@@ -256,6 +262,22 @@ def one_environment(config: Config) -> list[str]:
     words = ["environment.num_envs=1"]
     steps = config.algorithm.rollout_steps
     return words if steps is None else [*words, f"algorithm.rollout_steps={steps * config.environment.num_envs}"]
+
+
+def soon_learning(config: Config, words: list[str]) -> list[str]:
+    """Return the words for a single environment and a first update soon: whoever looks for a fault does not wait for it."""
+    algorithm, said = config.algorithm, {word.partition("=")[0] for word in words}
+    small = {"environment.num_envs": 1, "logging.histograms_every_updates": DEBUG_HISTOGRAMS}
+    if algorithm.rollout_steps is not None:
+        rows = algorithm.rollout_steps * config.environment.num_envs
+        copies = config.environment.num_envs if "environment.num_envs" in said else 1
+        steps = small["algorithm.rollout_steps"] = max(1, min(rows, DEBUG_ROLLOUT) // copies)
+        batch = algorithm.batch_size
+        if steps * copies < rows and isinstance(batch, int) and steps * copies % batch:
+            small["algorithm.batch_size"] = steps * copies
+    if isinstance(algorithm.learning_starts, int):
+        small["algorithm.learning_starts"] = min(algorithm.learning_starts, DEBUG_ROLLOUT)
+    return [f"{key}={value}" for key, value in small.items() if key not in said]
 
 
 def debugger_attached() -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,6 +99,7 @@ def machine(runs: Path, timeout_s: float = TIMEOUT_S) -> list[Fact]:
         Fact("cores", f"{cores}{_memory()}"),
         _display(),
         _video(),
+        *robot_facts(),
         *_place(runs),
     ]
 
@@ -188,6 +191,22 @@ def _memory() -> str:
     except (ValueError, OSError, AttributeError):
         return ""
     return f", {total / 2**30:.0f} GiB of memory"
+
+
+def robot_facts() -> list[Fact]:
+    """What robots need: MuJoCo, how it draws, and Warp to simulate them on a GPU; nothing is imported."""
+    if importlib.util.find_spec("mujoco") is None:
+        return [Fact("robots", "no mujoco", "pip install 'etude[mujoco]'")]
+    drawn = os.environ.get("MUJOCO_GL") or {"darwin": "cgl", "win32": "glfw"}.get(sys.platform, "egl")
+    libraries = {"egl": "EGL", "osmesa": "OSMesa"}
+    library = libraries.get(drawn)
+    lacks = library is not None and ctypes.util.find_library(library) is None
+    renderer = Fact("renderer", f"{drawn}, but lib{library} is not there" if lacks else drawn, _GL_LINES if lacks else "")
+    if importlib.util.find_spec("mujoco_warp") is None:
+        warp = Fact("warp", "none: robots are simulated on the CPU; on a GPU with pip install 'etude[gpu]'")
+    else:
+        warp = Fact("warp", f"mujoco_warp {importlib.metadata.version('mujoco-warp')}")
+    return [Fact("robots", f"mujoco {importlib.metadata.version('mujoco')}"), renderer, warp]
 
 
 def _display() -> Fact:

@@ -42,7 +42,7 @@ def chosen_runs(selectors: Sequence[str], filters: Sequence[str], group: str | N
         raise UserError("which runs? name them (@last, an id, the beginning of one), or use --filter or --group")
     paths = [find_run(selector, runs).run.path for selector in selectors]
     if filters or group is not None:
-        from etude.cli.runs.spelling import our_words
+        from etude.comparison.spelling import our_words
         from etude.runs.conditions import Condition
         from etude.runs.index import RunIndex
         from etude.runs.run_query import Query
@@ -60,6 +60,6 @@ def chosen_runs(selectors: Sequence[str], filters: Sequence[str], group: str | N
 
 def split_metrics(words: Sequence[str]) -> list[str]:
     """Return the metric names in words such as ``eval/return_mean,train/*``, in our spelling."""
-    from etude.cli.runs.spelling import our_spelling
+    from etude.comparison.spelling import our_spelling
 
     return [our_spelling(name) for word in words for part in word.split(",") if (name := part.strip())]

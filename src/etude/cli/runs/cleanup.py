@@ -46,7 +46,7 @@ def cleanup(
     yes
         Do it.
     """
-    from etude.cli.runs.spelling import our_spelling, our_words
+    from etude.comparison.spelling import our_spelling, our_words
     from etude.errors import UserError
     from etude.runs.cleanup import plan_cleanup
     from etude.runs.index import RunIndex

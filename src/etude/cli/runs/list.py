@@ -47,7 +47,7 @@ def list_runs(
     """
     from etude.cli.runs.columns import as_json as to_json
     from etude.cli.runs.columns import chosen_columns, default_columns
-    from etude.cli.runs.spelling import our_spelling, our_words
+    from etude.comparison.spelling import our_spelling, our_words
     from etude.runs.conditions import Condition
     from etude.runs.index import RunIndex
     from etude.runs.places import runs_option

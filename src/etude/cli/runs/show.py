@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from etude.runs.checkpoint_selection import CheckpointOutline
     from etude.runs.indexed_run import IndexedRun
     from etude.runs.run import Run
+    from etude.telemetry.alert_log import Transition
 
 _MOST_EVALUATIONS = 10
+_MOST_ALERTS = 20
 _EACH_EPISODE = ("version", "returns", "raw_returns", "lengths")
 _NOT_SHOWN = ("time/share/", "system/")
 _SAID_ABOVE = ("environment.id", "environment.spec.", "algorithm.name", "experiment.")
@@ -37,7 +39,7 @@ def show(run: RunName, /, *, runs: RunsFolder = None, as_json: AsJson = False) -
     git = _read_json(found.path / "provenance" / "git.json")
     changes = _changes(found.logs / "changes.jsonl")
     problems = list(entry.problems)
-    evaluations = _evaluations(found, problems)
+    evaluations, alerts = _evaluations(found, problems), _alerts(found, problems)
     whole = size_of(found.path)
     if as_json:
         from etude.cli.runs.columns import as_json as to_json
@@ -45,7 +47,16 @@ def show(run: RunName, /, *, runs: RunsFolder = None, as_json: AsJson = False) -
         summary = _read_json(found.summary_path) or {}
         known = {**found.record, **to_json(indexed), "summary": summary, "git": git, "size": whole}
         listed = [_checkpoint_json(each) for each in checkpoints]
-        emit_json({**known, "checkpoints": listed, "evaluations": evaluations, "changes": changes, "problems": problems})
+        emit_json(
+            {
+                **known,
+                "checkpoints": listed,
+                "evaluations": evaluations,
+                "alerts": alerts,
+                "changes": changes,
+                "problems": problems,
+            }
+        )
         return 0
     say(printable_line(indexed.id))
     for label, text in _facts(found, indexed, git, whole):
@@ -55,12 +66,29 @@ def show(run: RunName, /, *, runs: RunsFolder = None, as_json: AsJson = False) -
         ("changed on resuming", changes),
         ("checkpoints", [_checkpoint_line(each) for each in checkpoints] or [found.why_no_checkpoints or "none"]),
         ("evaluations", [_evaluation_line(each) for each in evaluations[-_MOST_EVALUATIONS:]]),
+        ("alerts", [_alert_line(each) for each in alerts[-_MOST_ALERTS:]]),
         ("last metrics", [f"{name:<28} {number(value)}" for name, value in indexed.metrics.items() if _is_shown(name)]),
         ("problems", problems),
     ):
         if lines:
             say("\n".join([f"  {title}", *(printable_line(f"    {line}") for line in lines)]))
     return 0
+
+
+def _alerts(run: Run, problems: list[str]) -> list[Transition]:
+    from etude.errors import EtudeError
+    from etude.telemetry.alert_log import alerts_of
+
+    try:
+        return alerts_of(run.path)
+    except (OSError, EtudeError) as error:
+        problems.append(str(error))
+        return []
+
+
+def _alert_line(line: Transition) -> str:
+    said = line["message"] if line["state"] == "raised" else "cleared"
+    return f"{line['env_steps']:>12,}  {line['id']}: {said}"
 
 
 def _facts(run: Run, indexed: IndexedRun, git: dict[str, Any] | None, whole: int) -> list[tuple[str, str]]:

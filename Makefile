@@ -32,7 +32,7 @@ test-slow: install  ## Learning results: minutes to an hour.
 	$(BIN)/python -m pytest -m slow
 
 test-optional: install  ## The contract on families that need packages of their own; install those first.
-	$(BIN)/python -m pytest -m optional tests/environments/families tests/robots/test_warp.py tests/launching
+	$(BIN)/python -m pytest -m optional tests/environments/families tests/robots/test_warp.py tests/launching tests/telemetry
 
 attack: install  ## Kill runs, flip bytes, plant hostile files, throw random configs: an hour or two.
 	$(BIN)/python -m tools.attack
@@ -49,6 +49,7 @@ docs: install  ## Refresh the generated parts of the documentation.
 	$(BIN)/python -m tools.reference.presets docs/presets.md
 	$(BIN)/python -m tools.reference.wrappers docs/wrappers.md
 	$(BIN)/python -m tools.reference.robots docs/robots.md
+	$(BIN)/python -m tools.reference.metrics docs/metrics.md
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist src/*.egg-info

@@ -6,6 +6,8 @@ For commands of ours that would start a program anew; that they really do is tes
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import gc
 import os
 import runpy
 import signal
@@ -20,6 +22,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch._dynamo  # noqa: F401 - whoever makes an optimiser imports it, in two seconds: once here, not in each fork
+
+import etude.training.session  # noqa: F401 - likewise
+
+_PATIENCE_S = 240.0
 
 
 class ForkedProgram:
@@ -40,14 +47,22 @@ class ForkedProgram:
         self.returncode: int | None = None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python 3.12 warns where there are threads; those of the test runner only wait
-            self.pid = os.fork()
+            try:
+                self.pid = os.fork()
+            except OSError:  # a test before left something larger than the memory there is, reserved and never used
+                gc.collect()
+                self.pid = os.fork()
         if self.pid == 0:
             code = 1
             try:
+                # What the test's process left behind, such as closed environments in a cycle, is not to be ended from here.
+                gc.freeze()
                 if start_new_session:
                     os.setsid()
-                _close_sockets({*pass_fds})
+                _let_go_of_sockets({*pass_fds})
                 self._become(cwd, env, {0: stdin, 1: stdout, 2: stderr})
+                # Within the time a test has, so that the test shows where this process hung.
+                faulthandler.dump_traceback_later(_PATIENCE_S, exit=True, file=sys.stderr)
                 code = _run(list(command[1:]))
             except BaseException:  # noqa: BLE001 - nothing of the test may go on here
                 traceback.print_exc()
@@ -102,13 +117,17 @@ class ForkedProgram:
             os.environ.update(env)
 
 
-def _close_sockets(kept: set[int]) -> None:
-    """Let go of the other processes' connections, as a new program would: who waits for their end shall see it."""
+def _let_go_of_sockets(kept: set[int]) -> None:
+    """Let go of the other processes' connections, as a new program would: who waits for their end shall see it.
+
+    Their numbers stay taken: an object of the test's process that ends here closes its number, which no file of ours may have.
+    """
+    nothing = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
         descriptor = int(name)
         with contextlib.suppress(OSError):
             if descriptor not in kept and stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                os.close(descriptor)
+                os.dup2(nothing, descriptor)
 
 
 def _run(words: list[str]) -> int:

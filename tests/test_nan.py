@@ -14,6 +14,7 @@ from etude.errors import NonFiniteError
 from etude.orchestration.callbacks import Callback, Progress
 from etude.orchestration.evaluator import evaluate_episodes
 from etude.runs.run import Run
+from etude.telemetry.alert_log import alerts_of
 from etude.telemetry.jsonl import read_rows
 from etude.training import session
 from etude.using.stored_policy import open_policy
@@ -75,6 +76,10 @@ def test_rollback_goes_back_to_the_last_save_and_takes_another_course(
     assert steps[-1] == 4000
     assert "000" in (run.logs / "rollbacks.jsonl").read_text()
     assert "rolled back to checkpoint" in run.log_path.read_text()
+    raised, cleared = alerts_of(run.path)
+    assert (raised["id"], raised["state"], raised["env_steps"]) == ("non_finite", "raised", 1024)
+    assert raised["message"].endswith("(try 1 of 3)")
+    assert (cleared["id"], cleared["state"], cleared["env_steps"]) == ("non_finite", "cleared", 1536)
     # The rollout after the save is gathered with other random numbers than before.
     again = [row for row in read_rows(run.logs / "superseded.jsonl") if row["env_steps"] == 1280]
     now = [row for row in read_rows(run.metrics_path) if row["env_steps"] == 1280]

@@ -14,7 +14,14 @@ from etude.workflows.off_policy import OffPolicy
 from tests.config.test_family_presets import UNTUNED as WITHOUT_PRESETS
 from tests.runs_compared import train
 
-SPECS = [f"{name}:{variant}" for name, preset in environment_presets().items() for variant in variants(preset)]
+# Their first block trains in every suite; the others do so in an environment of the same kind, and here among the slow tests.
+ALIKE = ("ALE/Breakout-v5", "Ant-v5", "Hopper-v5", "Humanoid-v5", "Swimmer-v5", "Walker2d-v5", "dmc/cartpole-swingup",
+         "dmc/walker-stand", "quadruped-rough")  # fmt: skip
+SPECS = [
+    pytest.param(f"{name}:{variant}", marks=pytest.mark.slow if name in ALIKE and position > 0 else ())
+    for name, preset in environment_presets().items()
+    for position, variant in enumerate(variants(preset))
+]
 EVERY_KIND = ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "HalfCheetah-v5", "MiniGrid-DoorKey-5x5-v0", "quadruped-flat")
 BASELINES = [
     pytest.param(f"{name}:random", marks=() if name in EVERY_KIND else pytest.mark.slow) for name in environment_presets()

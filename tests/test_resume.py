@@ -94,7 +94,7 @@ def _start(root: Path, *words: str) -> ForkedProgram:
     return ForkedProgram(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def _wait_for(condition: object, seconds: float = 60) -> None:
+def _wait_for(condition: object, seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline, "it took too long"
@@ -129,7 +129,7 @@ def test_a_signal_saves_before_the_budget_ends_and_exits_with_130(number: signal
     process = _start(tmp_path, "training.total_steps=1000000", "checkpoint.every_steps=0")
     _wait_for(lambda: _rows_logged(tmp_path) > 0)
     process.send_signal(number)
-    assert process.wait(timeout=120) == 130
+    assert process.wait(timeout=240) == 130
     run = Run.resolve("@last", tmp_path)
     assert run.status == "interrupted"
     assert 0 < run.checkpoints().newest_whole().counters["env_steps"] < 1_000_000

@@ -29,8 +29,13 @@ CASES = {
     "workers-LunarLander": ("LunarLander-v3:ppo", "environment.workers=2"),
 }  # fmt: skip
 
+ALIKE = {"Ant-native", "Ant-gymnasium", "Humanoid-gymnasium"}
+"""Of a family that has another case here, for the slow tests."""
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name, marks=pytest.mark.slow if name in ALIKE else ()) for name, case in CASES.items()]
+)
 def test_resume_equals_uninterrupted(case: tuple[str, ...], tmp_path: Path) -> None:
     spec, *words = case
     whole = train(spec, tmp_path / "whole", *TINY, *words)

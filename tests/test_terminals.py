@@ -106,9 +106,14 @@ def modules_put_back() -> Iterator[None]:
 
 
 def _forget_rich() -> None:
-    """It draws from `random` when it is imported, which in a process of many tests it may have been long ago."""
-    for name in [name for name in sys.modules if name.split(".")[0] == "rich" or name.startswith("etude.telemetry.live")]:
-        del sys.modules[name]
+    """It draws from `random` when it is imported, which in a process of many tests it may have been long ago.
+
+    Modules that hold something of it are forgotten with it: what the old rich makes, the new one can't print.
+    """
+    for name, module in list(sys.modules.items()):
+        holds_rich = name.startswith("etude.telemetry.") and "Text" in vars(module)
+        if name.split(".")[0] == "rich" or name.startswith("etude.telemetry.live") or holds_rich:
+            del sys.modules[name]
 
 
 def _train(root: Path, stream: Any, *, quiet: bool = False) -> Run:

@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from etude.api import (
+        Experiment,
         Run,
         evaluate,
         load_component,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from etude.runs.index import find_runs
 
 __all__ = [
+    "Experiment",
     "Run",
     "evaluate",
     "find_runs",

@@ -31,6 +31,7 @@ from etude.saved_components.component_file import save_component as save_compone
 from etude.telemetry.jsonl import read_rows
 from etude.telemetry.names import Row
 from etude.training import session, stored_config
+from etude.training.experiment import Experiment as Experiment
 from etude.using.evaluate import measure
 from etude.using.play import play as play
 from etude.using.stored_policy import open_policy

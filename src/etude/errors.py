@@ -53,6 +53,10 @@ class NonFiniteError(EtudeError):
     """The weights are NaN or infinite: nothing learned from here on means anything."""
 
 
+class NonFiniteFoundError(EtudeError):
+    """A debug run met a NaN or an infinity; unlike weights that are broken, nothing skips it or goes back."""
+
+
 class CheckpointError(EtudeError):
     """A checkpoint is damaged, foreign, too new or missing."""
 

@@ -190,7 +190,7 @@ def test_an_unknown_name_lists_what_there_is() -> None:
     with pytest.raises(UserError, match=r"unknown buffer 'rolout'; did you mean 'rollout'\? \(known: "):
         buffers.resolve("rolout")
     assert Registry("thing", {}).names() == []
-    assert callbacks.builtin_names() == ["q_contours", "video"]
+    assert callbacks.builtin_names() == ["plateau", "q_contours", "video"]
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,10 @@ _BRIEF_OPTIONS = {
     "--check-walk": "0.4",
     "--episodes": "2",
     "--iterations": "2",
+    "--max-steps": "5",
     "--num-envs": "4",
     "--profile": "1",
+    "--record-length": "10",
     "--robots": "4",
     "--seconds": "0.4",
     "--steps": "256",
@@ -39,6 +41,16 @@ _BRIEF_ROBOTS = {
     "environment.max_episode_steps": "20",
     "experiment.device": "cpu",
 }
+
+_BRIEF_PLANNER = {
+    "training.total_steps": "96",
+    "algorithm.learning_starts": "64",
+    "algorithm.pretrain": "4",
+    "evaluation.episodes": "1",
+    "environment.max_episode_steps": "20",
+}
+_BRIEF = {"quadruped": _BRIEF_ROBOTS, "Pendulum-v1:tdmpc": _BRIEF_PLANNER}
+"""By how the words of what is trained begin; all others have `_BRIEF_TRAINING`."""
 
 
 class Reader:
@@ -76,7 +88,8 @@ class Reader:
             self._run_python(words)
             return
         assert program == "etude", command
-        for each in _briefly(words) if self.brief else [words]:
+        robots = any("quadruped" in earlier for earlier in self.ran)
+        for each in _briefly(words, robots=robots) if self.brief else [words]:
             with stopped_after(2) if stops else nullcontext():
                 assert etude(each) == (INTERRUPTED if stops else 0), f"{command}\nas {each}"
 
@@ -95,7 +108,7 @@ def _is_resumed(commands: list[str]) -> bool:
     return commands[0].startswith("etude train ") and sittings[1:2] == ["etude resume @last"]
 
 
-def _briefly(words: list[str]) -> Iterator[list[str]]:
+def _briefly(words: list[str], *, robots: bool) -> Iterator[list[str]]:
     verb, words = words[0], _with_options(words)
     if verb == "train":
         for each in _seeds_apart(words):
@@ -106,10 +119,11 @@ def _briefly(words: list[str]) -> Iterator[list[str]]:
     elif verb == "resume":
         yield [re.sub(r"^(training\.total_steps)=.*", r"\1=1536", word) for word in words]
     elif verb == "trials":
-        missing = [name for name in ("--robots", "--seconds") if name not in words]
-        yield _small_pictures([*words, *(word for name in missing for word in (name, _BRIEF_OPTIONS[name]))])
+        words = _with_missing(words, "--robots", "--seconds")
+        yield _small_pictures(words if {"--only", "--scripts"} & set(words) else [*words, "--only", "forward"])
     elif verb == "play" and "--video" in words:
-        yield _small_pictures([*words, "--max-steps", "5"])
+        words = _with_missing(words, "--max-steps", *([] if "--record-length" in words else ["--episodes"]))
+        yield _small_pictures(words) if robots else words
     else:
         yield words
 
@@ -120,6 +134,10 @@ def _small_pictures(words: list[str]) -> list[str]:
     words = words if "--render-options" in words else [*words, "--render-options", "{}"]
     place = words.index("--render-options") + 1
     return [*words[:place], json.dumps({**json.loads(words[place]), "width": 96, "height": 64}), *words[place + 1 :]]
+
+
+def _with_missing(words: list[str], *names: str) -> list[str]:
+    return [*words, *(word for name in names if name not in words for word in (name, _BRIEF_OPTIONS[name]))]
 
 
 def _with_options(words: list[str]) -> list[str]:
@@ -138,7 +156,7 @@ def _seeds_apart(words: list[str]) -> Iterator[list[str]]:
 
 
 def _small_training(words: list[str]) -> list[str]:
-    small = _BRIEF_ROBOTS if any(word.startswith("quadruped") for word in words) else _BRIEF_TRAINING
+    small = next((_BRIEF[name] for name in _BRIEF for word in words if word.startswith(name)), _BRIEF_TRAINING)
     taken = {"training.total_steps"} if {"--total-steps", "--iterations"} & set(words) else set()
     taken |= {"environment.num_envs"} if "--num-envs" in words else set()
     return [f"{key}={value}" for key, value in small.items() if key not in taken]

@@ -1,4 +1,4 @@
-"""The page's views train as they stand, in one command, resume exactly, and see what the page says."""
+"""The page's views resume exactly and see what the page says; its commands are run by `test_docs.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from etude.buffers.replay import ReplayBuffer
 from etude.cli import run as etude
 from tests.buffers.transitions import transition
-from tests.docs.pages import ROOT, arguments, blocks
+from tests.docs.pages import ROOT, blocks
 from tests.runs_compared import assert_same_run, stopped_after, train
 
 PAGE = ROOT / "docs/add-a-buffer-view.md"
@@ -31,11 +31,6 @@ def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     yield
     for name in FILES:
         sys.modules.pop(Path(name).stem, None)
-
-
-def test_the_command_of_the_page_trains() -> None:
-    (command,) = (block.text for block in blocks(PAGE) if block.text.startswith("etude train"))
-    assert etude([*arguments(command)[1:], *WORDS, "-q"]) == 0
 
 
 def test_a_run_with_a_view_of_ones_own_resumes_exactly(tmp_path: Path) -> None:

@@ -18,32 +18,39 @@ from etude.config.compose import compose
 from etude.environments.families import register_installed
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
-from etude.training import child_run
+from etude.training import child_run, ranks
 from etude.verification import rerun
+from etude.workflows.sampling import link
 from tests.docs.following import Reader, a_draft, a_robots_run, a_run, a_run_in_a_repository, the_readers_own
 from tests.docs.pages import PAGES, ROOT, arguments, blocks, name, prose
 from tests.forked import fork_instead
 from tests.runs_compared import train
+from tools.reference import metrics as metrics_reference
 
-# Pages whose commands are run as they stand.
-FOLLOWED = ("callbacks.md", "environments.md", "networks.md", "play.md", "wrappers.md")
-# Pages whose commands are run with small budgets, and what each takes for granted at a command.
+# Pages whose commands are short enough to be run as they stand.
+FOLLOWED = ("callbacks.md", "wrappers.md")
+# Of the pages whose commands are run with small budgets: what each takes for granted at a command.
 FOLLOWED_BRIEFLY: dict[str, dict[str, Callable[[Path], None]]] = {
     "README.md": {"etude train --config my.yaml": the_readers_own},
     "configuration.md": {},
+    "control.md": {"etude control @last status": a_run},
     "dreamer.md": {"etude evaluate @last --episodes 100": a_run},
     "export.md": {"etude export @last": a_run, "etude export @last --check-walk 10": a_robots_run},
     "performance.md": {},
     "robots.md": {},
     "sweeps.md": {},
     "runs.md": {"etude runs list --limit 10": a_run, "etude runs tag @last paper 'figure 2' --remove draft": a_draft},
+    "ui.md": {"etude ui": a_run},
     "world-models.md": {"etude evaluate @last --episodes 100": a_run},
     "verify.md": {"etude verify @last": a_run, "etude runs checkout @last": a_run_in_a_repository},
 }
-# What compiles, starts processes or draws many pictures is left to the slow tests.
+# What compiles, starts processes or draws many pictures is left to slow tests, the README's robot to robots.md; what needs a
+# training or a client of its own, to the tests of `training` and `mcp_server`.
 LATER = (
-    "--eager-vs-compiled|--resume-at|verify @last --steps|--events|train CartPole-v1:dreamer"
-    "|train CartPoleNoVelocity-v0:world_models"
+    "--eager-vs-compiled|--mode on|--resume-at|verify @last --steps|--events|train CartPole-v1:dreamer"
+    "|train CartPoleNoVelocity-v0:world_models|^etude control @last (?!status)|^etude mcp"
+    # W&B's package and server are no part of this.
+    "|etude wandb|--init-from wandb:"
 )
 # Neither: the tutorial has a test of its own, and installing is done by `make`.
 TUTORIAL, INSTALLATION = "add-an-algorithm.md", "installation.md"
@@ -66,8 +73,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for name_of_display in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name_of_display, raising=False)  # no window opens while testing
-    fork_instead(rerun, monkeypatch)
-    fork_instead(child_run, monkeypatch)
+    for starts_processes in (rerun, child_run, ranks, link):
+        fork_instead(starts_processes, monkeypatch)
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: None)  # `etude ui` serves until Ctrl-C
+    monkeypatch.setattr("webbrowser.open", lambda address: True)
     register_installed()  # what importing a package registers is not the page's, and would not come back
     known = dict(gymnasium.registry)
     yield tmp_path
@@ -116,7 +125,8 @@ def _runs_something(page: Path) -> bool:
 @pytest.mark.parametrize("page", [page for page in PAGES if _runs_something(page)], ids=name)
 def test_files_scripts_and_commands_run(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reader = Reader(folder, brief=page.name not in FOLLOWED)
-    reader.follow(page, given=FOLLOWED_BRIEFLY.get(page.name), but=LATER)
+    robots = r"|quadruped|trials @last|--video walk" if page.name == "README.md" else ""
+    reader.follow(page, given=FOLLOWED_BRIEFLY.get(page.name), but=LATER + robots)
     if page.name == "callbacks.md":
         first = Run.list(folder / "runs")[-1]
         assert first.status == "stopped"
@@ -125,15 +135,19 @@ def test_files_scripts_and_commands_run(page: Path, folder: Path, capsys: pytest
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("page", ["docs/dreamer.md", "docs/robots.md", "docs/verify.md", "docs/world-models.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "docs/dreamer.md", "docs/performance.md", "docs/robots.md", "docs/verify.md", "docs/world-models.md"],
+)
 def test_what_takes_longer_on_a_page_runs_too(page: str, folder: Path) -> None:
     Reader(folder, brief=True).follow(ROOT / page, given=FOLLOWED_BRIEFLY[Path(page).name])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_readme_can_be_followed_word_for_word(folder: Path) -> None:
-    Reader(folder, brief=False).follow(ROOT / "README.md", given=FOLLOWED_BRIEFLY["README.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/environments.md", "docs/networks.md", "docs/play.md"])
+def test_a_page_can_be_followed_word_for_word(page: str, folder: Path) -> None:
+    Reader(folder, brief=False).follow(ROOT / page, given=FOLLOWED_BRIEFLY.get(Path(page).name))
 
 
 def _anchors(page: Path) -> set[str]:
@@ -176,7 +190,9 @@ def test_every_metric_is_documented_and_every_documented_metric_of_ppo_exists(tm
     )
     runs = [train("CartPole-v1:ppo", tmp_path, *cartpole), train("Pendulum-v1:ppo", tmp_path, *pendulum)]
     logged = {metric for run in runs for row in read_rows(run.metrics_path) for metric in row}
-    documented = set(re.findall(r"`(\w+(?:/\w+)*)`", prose(ROOT / "docs/metrics.md")))
+    by_hand, _, rest = prose(ROOT / "docs/metrics.md").partition(metrics_reference.BEGIN)
+    by_hand += rest.partition(metrics_reference.END)[2]  # the rules speak of every algorithm's
+    documented = set(re.findall(r"`(\w+(?:/\w+)*)`", by_hand))
     assert {metric for metric in logged if not _is_documented(metric, documented)} == set()
     assert {metric for metric in documented if metric.startswith(("train/", "hp/", "collect/"))} <= logged
     assert "eval/sample_return_mean" in logged

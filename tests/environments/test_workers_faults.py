@@ -263,7 +263,7 @@ made[0].close()
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGINT)
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
     assert out.splitlines() == ["exact 4"] * 3
     assert all_gone(pids)

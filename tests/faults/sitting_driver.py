@@ -112,7 +112,7 @@ def workers_of_a_killed_group(root: Path, whole: Run) -> dict[str, Any]:
     workers = descendants(child)
     os.killpg(child, signal.SIGKILL)
     ended(child)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(_runs(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.02)
     orphans = [pid for pid in workers if _runs(pid)]

@@ -42,6 +42,7 @@ UNNEEDED = {
     "TensorBoard": ("/tfevents", "write", "tensorboard"),
     "opening TensorBoard": ("/logs/tensorboard", "mkdir", "tensorboard"),
     "videos": ("/videos/.steps-", "open", "videos"),
+    "run_status.json": ("/.run_status.json", "open", "run_status.json"),
 }  # fmt: skip
 
 

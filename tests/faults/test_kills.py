@@ -23,7 +23,7 @@ def killed(place: Path, kills: int, seed: int, timeout: float) -> dict[str, Any]
 
 
 def test_a_run_that_is_killed_a_few_times_ends_as_if_it_never_was(tmp_path: Path) -> None:
-    told = killed(tmp_path, kills=3, seed=3, timeout=120)
+    told = killed(tmp_path, kills=3, seed=3, timeout=240)
     assert told["kills"] == 3
 
 

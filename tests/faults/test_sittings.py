@@ -23,7 +23,7 @@ def told() -> Iterator[dict[str, Any]]:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
         command = [sys.executable, "-m", "tests.faults.sitting_driver", folder]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
         assert done.returncode == 0, done.stderr
         yield json.loads(done.stdout.splitlines()[-1])
 

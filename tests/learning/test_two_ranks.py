@@ -13,6 +13,7 @@ from etude.compute.world import ALONE, World
 from etude.errors import UserError
 from etude.learning.execute import make_executor
 from etude.learning.update import Update
+from tests.forked import ForkedProgram
 from tests.learning.two_ranks import RANKS, UPDATES, build
 
 PATIENCE = 240
@@ -23,21 +24,22 @@ PATIENCE = 240
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What came of each update in each of two processes."""
     folder = tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, "-m", "tests.learning.two_ranks"]
-    processes = [
-        subprocess.Popen([*command, str(rank), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for rank in range(RANKS)
-    ]
+    command = [sys.executable, "-c", "import sys; from pathlib import Path; from tests.learning.two_ranks import main; "
+               "main(int(sys.argv[1]), Path(sys.argv[2]))"]  # fmt: skip
+    outputs, processes = [folder / f"{rank}.txt" for rank in range(RANKS)], []
+    for rank, output in enumerate(outputs):
+        with output.open("wb") as stream:
+            processes.append(ForkedProgram([*command, str(rank), str(folder)], stdout=stream, stderr=stream))
     try:
-        said = [process.communicate(timeout=PATIENCE)[0] for process in processes]
+        codes = [process.wait(PATIENCE) for process in processes]
     except subprocess.TimeoutExpired:
         pytest.fail(f"the ranks did not finish within {PATIENCE} seconds")
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    for rank, process in enumerate(processes):
-        assert process.returncode == 0, f"rank {rank} failed:\n{said[rank]}"
+    for rank, (code, output) in enumerate(zip(codes, outputs, strict=True)):
+        assert code == 0, f"rank {rank} failed:\n{output.read_text()}"
     return [torch.load(folder / f"{rank}.pt") for rank in range(RANKS)]
 
 

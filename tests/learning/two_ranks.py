@@ -1,9 +1,8 @@
-"""Updates that one process takes on a whole batch, or two ranks on half of it each; run as a module it is one of the ranks."""
+"""Updates that one process takes on a whole batch, or two ranks on half of it each; `main` is one of the ranks."""
 
 from __future__ import annotations
 
 import datetime
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -185,7 +184,3 @@ def main(rank: int, folder: Path) -> None:
     found["training"] = training(world, folder)
     torch.save(found, folder / f"{rank}.pt")
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))

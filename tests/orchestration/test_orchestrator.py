@@ -52,7 +52,7 @@ def test_the_run_directory_has_everything_the_layout_promises(tmp_path: Path) ->
     run = train("CartPole-v1:ppo", tmp_path, *SMALL)
     names = {path.name for path in run.path.iterdir()}
     wanted = {"config.yaml", "resolved.yaml", "provenance", "checkpoints", "metrics.jsonl", "metrics.csv", "summary.json",
-              "run.log", "logs", "videos", "run.json"}  # fmt: skip
+              "run.log", "logs", "videos", "run.json", "report.md", "report.html"}  # fmt: skip
     assert wanted <= names
     assert {"last", "best"} <= {path.name for path in run.checkpoints_path.iterdir()}
     written = [path for path in run.path.rglob("*") if "untracked" not in path.parts]

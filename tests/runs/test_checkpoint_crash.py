@@ -99,7 +99,7 @@ assert not left, left
 
 def _run(script: str, directory: Path) -> None:
     command = [sys.executable, "-c", PRELUDE + script, str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
 
 

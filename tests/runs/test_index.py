@@ -282,7 +282,7 @@ def test_eight_processes_that_create_and_list_at_once_lose_nothing(tmp_path: Pat
     )
     root = tmp_path / "runs"
     children = [subprocess.Popen([sys.executable, "-c", script, str(root), str(number)]) for number in range(8)]
-    assert [child.wait(timeout=60) for child in children] == [0] * 8
+    assert [child.wait(timeout=240) for child in children] == [0] * 8
     expected = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.is_symlink())
     assert len(expected) == 200
     assert sorted(ids(root)) == stored(root) == expected

@@ -3,13 +3,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from etude.runs import source_state
-from etude.runs.provenance import capture, fingerprint
+from etude.runs.provenance import capture, fingerprint, installed_packages
 
 
 def git(cwd: Path, *arguments: str) -> str:
@@ -162,6 +163,19 @@ def test_the_environment_names_what_results_depend_on(run_directory: Path, repos
     assert environment["os"]
     assert "compiler" in environment
     assert len(environment["etude_code"]) == 64
+
+
+def test_packages_have_the_versions_that_they_say_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = installed_packages()
+    for name in ("torch", "numpy", "gymnasium", "hydra-core", "PyYAML"):
+        assert found[name] == metadata.version(name)
+    folders = {"whole-1.5": "Metadata-Version: 2.1\nName: whole\nVersion: 1.5\n\nVersion: 9 said a README\n", "half-2": ""}
+    for name, text in folders.items():
+        (tmp_path / f"{name}.dist-info").mkdir()
+        (tmp_path / f"{name}.dist-info" / "METADATA").write_text(text)
+    (tmp_path / "old.egg-info").write_text("Metadata-Version: 1.0\nName: old\nVersion: 0.3\n")
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert installed_packages() == {"old": "0.3", "whole": "1.5"}
 
 
 def test_the_fingerprint_is_the_same_twice_and_is_json() -> None:

@@ -27,7 +27,8 @@ def test_the_layout_of_a_run_directory(tmp_path: Path) -> None:
         name: str(getattr(run, name).relative_to(run.path))
         for name in (
             *("record_path", "config_path", "resolved_path", "metrics_path", "csv_path", "summary_path", "log_path"),
-            *("checkpoints_path", "logs", "videos"),
+            *("report_path", "report_page_path"),
+            *("checkpoints_path", "logs", "videos", "status_path"),
         )
     }
     assert relative == {
@@ -38,9 +39,12 @@ def test_the_layout_of_a_run_directory(tmp_path: Path) -> None:
         "csv_path": "metrics.csv",
         "summary_path": "summary.json",
         "log_path": "run.log",
+        "report_path": "report.md",
+        "report_page_path": "report.html",
         "checkpoints_path": "checkpoints",
         "logs": "logs",
         "videos": "videos",
+        "status_path": "run_status.json",
     }
     record = json.loads(run.record_path.read_text())
     assert record["version"] == 2
@@ -70,7 +74,7 @@ def test_processes_that_start_together_get_their_own_directory(tmp_path: Path) -
         "for _ in range(5): Run.create(Path(sys.argv[1]), name='x', config_yaml='', resolved_yaml='')"
     )
     children = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) for _ in range(4)]
-    assert [child.wait(timeout=30) for child in children] == [0] * 4
+    assert [child.wait(timeout=240) for child in children] == [0] * 4
     assert len(Run.list(tmp_path)) == 20
 
 

@@ -47,7 +47,7 @@ def test_tagging_while_the_trainer_writes_loses_neither(tmp_path: Path) -> None:
     # The run's own lock is the trainer's, for hours; nobody waits for it here.
     with run.lock():
         children = [subprocess.Popen(command) for command in commands]
-        assert [child.wait(timeout=60) for child in children] == [0] * 3
+        assert [child.wait(timeout=240) for child in children] == [0] * 3
     record = run.record
     assert set(record["tags"]) == {f"{letter}{number}" for letter in "ab" for number in range(60)}
     assert [record[f"field{number}"] for number in range(60)] == list(range(60))

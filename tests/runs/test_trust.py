@@ -147,7 +147,7 @@ def test_processes_that_start_together_agree_on_one_key(run_directory: Path, dat
     for copy in copies:
         shutil.copytree(run_directory, copy)
     children = [subprocess.Popen([sys.executable, "-c", script, str(copy)]) for copy in copies]
-    assert [child.wait(timeout=30) for child in children] == [0] * len(copies)
+    assert [child.wait(timeout=240) for child in children] == [0] * len(copies)
     assert all(is_own(copy) for copy in copies)
 
 

@@ -15,7 +15,7 @@ from etude.runs.run import Run
 from etude.training.session import config_changes
 from etude.verification.comparability import late_obstacles, obstacles
 from etude.verification.rerun import Sitting, plan
-from etude.verification.subject import Change, Position, Subject, read_subject
+from etude.verification.subject import Change, Position, Subject, merged, read_subject
 
 CONFIG = compose("CartPole-v1:ppo").config
 
@@ -80,7 +80,7 @@ def _run(path: Path, *changes: dict[str, Any], **record: Any) -> Run:
 
 
 def test_changes_that_come_out_otherwise_are_not_comparable(tmp_path: Path) -> None:
-    change = {"env_steps": 8, "changes": ["training.total_steps: 8 → 16"]}
+    change = {"env_steps": 8, "updates": 2, "cycles": 1, "changes": ["training.total_steps: 8 → 16"]}
     stored = _subject(_run(tmp_path / "stored", change, change).path)
     for name, made, is_alike in (("a", change, True), ("b", {**change, "env_steps": 9}, False)):
         again = _run(tmp_path / name, made)
@@ -108,3 +108,14 @@ def test_what_can_not_be_verified_is_one_clear_line(tmp_path: Path) -> None:
     broken.resolved_path.write_text("a: [")
     with pytest.raises(EtudeError, match=r"resolved.yaml: can't be read"):
         read_subject(broken)
+
+
+def test_changes_at_one_place_are_one_and_none_where_they_undo_each_other() -> None:
+    place, later = Position(8, 2, 1), Position(16, 4, 2)
+    changes = [
+        Change(place, {"a": (1, 2), "b": (1, 2)}),
+        Change(place, {"a": (2, 1), "b": (2, 3)}),
+        Change(later, {"b": (3, 4)}),
+        Change(later, {"b": (4, 3)}),
+    ]
+    assert merged(changes) == [Change(place, {"b": (1, 3)})]

@@ -6,12 +6,17 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from etude.cli import run as command
 from etude.errors import UserError
+from etude.orchestration.callbacks import Callback, Progress, Row
+from etude.orchestration.orchestrator import Orchestrator
+from etude.runs.requests import ask
 from etude.runs.run import Run
+from etude.training import attendant
 from etude.verification import rerun
 from etude.verification import verify as verification
 from etude.verification.verify import Request, verify
@@ -152,6 +157,27 @@ def test_what_was_changed_on_the_way_is_changed_again(trained: Callable[..., Run
     report = verify(run)
     assert report.outcome == "reproduced", "\n".join(report.lines())
     assert report.checks[0].env_steps == 1200
+
+
+def test_what_was_changed_while_it_trained_is_changed_again(
+    trained: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two changes at one place, and one at another."""
+    at = {512: ["algorithm.learning_rate=1e-5", "algorithm.clip_range=0.1"], 1024: ["logging.every_steps=256"]}
+
+    class Asking(Callback):
+        def on_row(self, progress: Progress, row: Row) -> None:
+            for word in at.pop(progress.counters["env_steps"], []):
+                ask(Run(cast(Path, progress.run_dir)), "set", [word])
+
+    monkeypatch.setattr(attendant, "TICK_S", 0.0)
+    monkeypatch.setattr(attendant, "REQUESTS_EVERY_S", 0.0)
+    built = Orchestrator.begin
+    monkeypatch.setattr(Orchestrator, "begin", lambda self: (self.add_callback(Asking()), built(self))[1])
+    run = trained("cartpole", "logging.every_steps=128", "evaluation.every_steps=0")
+    assert not at
+    report = verify(run)
+    assert report.outcome == "reproduced", "\n".join(report.lines())
 
 
 def test_a_stop_and_a_resume_at_a_random_place_change_nothing(trained: Callable[..., Run]) -> None:

@@ -27,7 +27,7 @@ PLANNING = ("algorithm.horizon=3", "algorithm.samples=16", "algorithm.elites=4",
 WORDS: dict[str, tuple[str, ...]] = {
     "a2c": ("algorithm.rollout_steps=8", "algorithm.learning_rate=3e-3", "algorithm.optimizer=adam"),
     "cma_es": ("environment.num_envs=8",),
-    "q_learning": ("algorithm.learning_rate=0.2",),
+    "q_learning": ("algorithm.learning_rate=0.2", "environment.num_envs=8"),
     "tdmpc": (
         *("algorithm.size=small", "algorithm.latent_dim=32", "algorithm.horizon=2", "algorithm.batch_size=32"),
         *("algorithm.samples=24", "algorithm.policy_samples=4", "algorithm.elites=6", "algorithm.iterations=2"),
@@ -72,6 +72,14 @@ SHORT = {
     "train_every": "1",
 }
 """What makes an algorithm without words of its own quick on tasks this small, where it has such settings."""
+SELDOM = {"train_every": "8", "batch_size": "16", "train_ratio": "1"}
+"""Where nothing is to be learnt, a few updates tell whether they are exact."""
+RELATED = {
+    **dict.fromkeys(("dreamer_v1", "dreamer_v2"), {*CHECKS} - {"resume", "policy"}),
+    # Two runs with one seed are compared by `resume` as well.
+    **{name: {"same_seed"} for name in ("planet", "tdmpc", "world_models", "tqc", "td3", "sql")},
+}
+"""What is left to the slow tests: most of the code under it is that of an algorithm which is checked in every suite."""
 MUST_NOT_SKIP = {
     "ppo": {*CHECKS} - {"hidden_state"},
     "a2c": {*CHECKS} - {"hidden_state"},
@@ -104,20 +112,28 @@ def words_for(name: str) -> tuple[str, ...]:
     return (*settings, *small, *MORE_WORDS.get(name, ()))
 
 
+def replays(name: str) -> bool:
+    return any(field.name == "learning_starts" for field in fields(algorithms.resolve(name).Config))
+
+
+def seldom(name: str) -> tuple[str, ...]:
+    own = {field.name for field in fields(algorithms.resolve(name).Config)} if replays(name) else set()
+    return tuple(f"algorithm.{key}={value}" for key, value in SELDOM.items() if key in own)
+
+
 def pairs() -> list[Any]:
-    """Every algorithm with every check; seconds of learning from a replay buffer are left to the slow tests."""
+    """Every algorithm with every check; seconds of learning from a replay buffer and relatives are left to the slow tests."""
     found = []
     for name in algorithms.builtin_names():
-        replays = any(field.name == "learning_starts" for field in fields(algorithms.resolve(name).Config))
         for check in CHECKS:
-            is_slow = (replays or name in TO_LEARN) and check in LEARNING
+            is_slow = ((replays(name) or name in TO_LEARN) and check in LEARNING) or check in RELATED.get(name, ())
             found.append(pytest.param(name, check, marks=[pytest.mark.slow] if is_slow else []))
     return found
 
 
 @pytest.mark.parametrize(("algorithm", "check"), pairs())
 def test_the_algorithm_passes(algorithm: str, check: str) -> None:
-    more = TO_LEARN.get(algorithm, ()) if check in LEARNING else ()
+    more = TO_LEARN.get(algorithm, ()) if check in LEARNING else seldom(algorithm)
     report = check_workflow(algorithm, (*words_for(algorithm), *more), only=[check])
     report.raise_if_failed()
     if report[check].status == "skipped":
@@ -303,7 +319,8 @@ def test_a_fault_is_found(broken: str, check: str, says: str) -> None:
 @pytest.mark.parametrize("check", ["hidden_state", "resume"])
 def test_an_actor_with_memory_passes(check: str) -> None:
     memory = ("network.actor={type: gru, hidden_dims: [16]}", "network.critic={type: gru, hidden_dims: [16]}")
-    outcome = check_workflow("ppo", ("algorithm.rollout_steps=16", "algorithm.batch_size=0.5", *memory), only=[check])[check]
+    words = ("algorithm.rollout_steps=16", "algorithm.batch_size=0.5", "algorithm.epochs=2", *memory)
+    outcome = check_workflow("ppo", words, only=[check])[check]
     assert outcome.status == "passed", outcome.detail
 
 

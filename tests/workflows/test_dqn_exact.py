@@ -121,8 +121,18 @@ FAST: dict[str, tuple[tuple[str, ...], int]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["two at once", *(pytest.param(kind, marks=pytest.mark.slow) for kind in [*FAST][1:])])
+@pytest.mark.slow  # it compiles; DQN does in every suite in test_network_modes.py
+@pytest.mark.parametrize("kind", FAST)
 def test_a_compiled_update_equals_an_eager_one(kind: str) -> None:
+    compare_with_eager(*FAST[kind], "cpu", "compiled")
+
+
+@pytest.mark.parametrize("kind", FAST)
+def test_what_is_compiled_equals_an_eager_update(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_it_is(function: Any, device: torch.device, *fixed: Any) -> Any:
+        return torch.no_grad()(lambda *given: function(*given, *fixed))
+
+    monkeypatch.setattr("etude.learning.compiled.compile_apart", as_it_is)
     compare_with_eager(*FAST[kind], "cpu", "compiled")
 
 

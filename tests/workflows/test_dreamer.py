@@ -331,7 +331,10 @@ def test_halves_of_an_update_change_their_own_networks_alone() -> None:
     assert len(w.optimizer.state) == sum(len(each) for each in weights().values()), "one optimiser has all moments"
 
 
-@pytest.mark.parametrize("spec", ["CartPole-v1:dreamer", "Pendulum-v1:dreamer"])
+@pytest.mark.parametrize(
+    "spec",
+    [pytest.param("CartPole-v1:dreamer", marks=pytest.mark.slow), "Pendulum-v1:dreamer"],  # as test_conformance.py
+)
 def test_a_stopped_run_is_the_run_that_was_not(spec: str, tmp_path: Path) -> None:
     words = (*TINY, "training.total_steps=110", "evaluation.every_steps=70", "evaluation.episodes=1")
     words = (*words, "environment.max_episode_steps=20", "evaluation.num_envs=1")

@@ -21,8 +21,14 @@ LIMIT = 20
 SHORT = ("environment.max_episode_steps=20", "training.keep_paths=5")
 REPLAY = ("algorithm.learning_starts=16", "buffers.replay.capacity=4000", "algorithm.batch_size=16")
 TASKS = {
-    "rollouts": ("CartPole-v1:ppo", "environment.num_envs=3", "algorithm.rollout_steps=64", "algorithm.batch_size=32"),
-    "arrays": ("CartPole-v1:dqn", "environment.num_envs=2", *REPLAY),
+    "rollouts": (
+        "CartPole-v1:ppo",
+        "environment.num_envs=3",
+        "algorithm.rollout_steps=64",
+        "algorithm.batch_size=32",
+        "algorithm.epochs=2",
+    ),
+    "arrays": ("CartPole-v1:dqn", "environment.num_envs=2", *REPLAY, "algorithm.train_every=8"),
     "continuous": ("Pendulum-v1:sac", "environment.num_envs=1", *REPLAY),
     "more copies than paths": ("CartPole-v1:ppo", "environment.num_envs=8"),
 }

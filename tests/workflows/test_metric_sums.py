@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -15,6 +17,27 @@ def test_a_row_is_the_mean_since_the_last_one() -> None:
     assert sums.drain() == {}
     sums.add({"train/loss": torch.tensor(5.0), "train/flag": 0.0})
     assert sums.drain() == {"train/loss": 5.0, "train/flag": 0.0}
+
+
+def test_nan_makes_a_mean_nan_or_is_left_out_as_one_wishes() -> None:
+    values = [{"train/loss": torch.tensor(value), "train/kl": torch.tensor(1.0)} for value in (1.0, math.nan, math.inf, 3.0)]
+    keeps, skips, cut, table = MetricSums(), *(MetricSums(skips_non_finite=True) for _ in range(3))
+    for each in values:
+        keeps.add(each)
+        skips.add(each)
+    assert math.isnan(keeps.drain()["train/loss"])
+    for each in values[:2]:
+        cut.add(each)
+    cut.load_state_dict(copied(cut.state_dict()))
+    rows = torch.stack([torch.stack([*each.values()]) for each in values])
+    cut.add_rows(rows[2:], ("train/loss", "train/kl"))
+    table.add_rows(rows, ("train/loss", "train/kl"))
+    assert skips.drain() == cut.drain() == table.drain() == {"train/loss": 2.0, "train/kl": 1.0}
+    skips.add(values[1])
+    assert math.isnan(skips.drain()["train/loss"]), "where nothing is finite there is no mean"
+    keeps.add(values[0])
+    skips.load_state_dict(keeps.state_dict())
+    assert skips.drain() == {}, "another policy begins with its own sums"
 
 
 def test_a_count_beside_a_loss_does_not_round_it() -> None:

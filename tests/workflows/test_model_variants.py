@@ -207,7 +207,8 @@ def test_settings_that_can_not_work_are_refused(spec: str, words: tuple[str, ...
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", WORDS)
+# The others are stopped and resumed by test_conformance.py in every suite, with discrete actions.
+@pytest.mark.parametrize("name", ["dreamer_v1", *(pytest.param(name, marks=pytest.mark.slow) for name in [*WORDS][1:])])
 def test_a_stopped_run_is_the_run_that_was_not(name: str, tmp_path: Path) -> None:
     words = (*TINY, *WORDS[name], "training.total_steps=110", "evaluation.every_steps=70", "evaluation.episodes=1")
     words = (

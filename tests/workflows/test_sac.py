@@ -36,7 +36,10 @@ def rows(orchestrator: Orchestrator) -> dict[str, Any]:
     return batch_of(orchestrator)[1]
 
 
-@pytest.mark.parametrize("spec", ["Pendulum-v1:sac", "CartPole-v1:sac"])
+@pytest.mark.parametrize(
+    "spec",
+    ["Pendulum-v1:sac", pytest.param("CartPole-v1:sac", marks=pytest.mark.slow)],  # as test_conformance.py in every suite
+)
 def test_a_stopped_run_is_the_run_that_was_not(spec: str, tmp_path: Path) -> None:
     words = (*TINY, "evaluation.every_steps=100", "evaluation.episodes=1")
     whole = train(spec, tmp_path / "whole", *words)

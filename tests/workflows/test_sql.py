@@ -130,6 +130,7 @@ def test_targets_are_copied_once_in_so_many_updates(every: int) -> None:
             assert all(torch.equal(one, other) for one, other in pairs) == (orchestrator.counters.updates % every == 0)
 
 
+@pytest.mark.slow  # of every algorithm, test_conformance.py stops and resumes one run in every suite
 def test_a_stopped_run_is_the_run_that_was_not(tmp_path: Path) -> None:
     words = (*TINY, "evaluation.every_steps=100", "evaluation.episodes=1")
     whole = train("Pendulum-v1:sql", tmp_path / "whole", *words)

@@ -31,7 +31,14 @@ def filled(*words: str) -> tuple[Any, dict[str, Any]]:
     return batch_of(build(*words))
 
 
-@pytest.mark.parametrize("words", [(), DDPG, ("algorithm.gradient_steps=4", "algorithm.n_step=3")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param((), marks=pytest.mark.slow),  # as test_conformance.py does in every suite
+        DDPG,
+        ("algorithm.gradient_steps=4", "algorithm.n_step=3"),
+    ],
+)
 def test_a_stopped_run_is_the_run_that_was_not(words: tuple[str, ...], tmp_path: Path) -> None:
     words = (*TINY, "evaluation.every_steps=100", "evaluation.episodes=1", *words)
     whole = train("Pendulum-v1:td3", tmp_path / "whole", *words)

@@ -324,6 +324,7 @@ def test_tasks_that_never_end_need_no_termination() -> None:
 # ---- the same run, however it is cut or computed ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # of every algorithm, test_conformance.py stops and resumes one run in every suite
 def test_a_stopped_run_is_the_run_that_was_not(tmp_path: Path) -> None:
     words = (*TINY, "evaluation.every_steps=50", "evaluation.episodes=1", "environment.max_episode_steps=20")
     whole = train("Pendulum-v1:tdmpc", tmp_path / "whole", *words)

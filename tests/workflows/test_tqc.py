@@ -95,7 +95,13 @@ def test_the_actor_climbs_the_mean_of_the_critics_or_the_lowest(reduction: str) 
     torch.testing.assert_close(loss, (0.3 * log_prob - believed).mean())
 
 
-@pytest.mark.parametrize("words", [(), ("algorithm.quantiles=1", "algorithm.drop_quantiles=0", "algorithm.critics=1")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param((), marks=pytest.mark.slow),  # as test_conformance.py does in every suite
+        ("algorithm.quantiles=1", "algorithm.drop_quantiles=0", "algorithm.critics=1"),
+    ],
+)
 def test_a_stopped_run_is_the_run_that_was_not(words: tuple[str, ...], tmp_path: Path) -> None:
     words = (*TINY, "evaluation.every_steps=100", "evaluation.episodes=1", *words)
     whole = train("Pendulum-v1:tqc", tmp_path / "whole", *words)

@@ -27,6 +27,8 @@ INFORMATIONAL = {
     "summary.json": "results in short, shown and made anew at the next save",
     "run.json": "name, group, tags and status, shown; the settings and the weights are elsewhere",
     "config.yaml": "what was asked, for people; what is trained is in resolved.yaml. Its signature is lost",
+    "run_status.json": "how it stood, shown; never read by a resume",
+    "logs/events.jsonl": "what was asked of it, shown",
     "logs/changes.jsonl": "what was changed when, shown",
     "logs/evaluations.jsonl": "results of evaluations, shown",
     "logs/superseded.jsonl": "rows that no longer count",

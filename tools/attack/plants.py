@@ -116,13 +116,14 @@ LINKS = {
 }
 SHAPES = {**LINKS, "fifo": _fifo, "folder": _folder, "huge": _sparse, "missing": _missing}
 FOLDER_SHAPES = {**LINKS, "fifo": _fifo, "file": _file, "missing": _missing}
-FOLDERS = ("checkpoints", "logs", "videos", "provenance", "provenance/untracked", "checkpoints/NEWEST",
+FOLDERS = ("checkpoints", "logs", "videos", "requests", "provenance", "provenance/untracked", "checkpoints/NEWEST",
            "checkpoints/NEWEST/policy", "checkpoints/NEWEST/rank", "checkpoints/replay")  # fmt: skip
 VALUES: tuple[Any, ...] = (None, True, -5, 10**400, 1e308, "x", ESCAPE, [], {}, [[]], {"a": 1}, ["\x1b[2J"], "9" * 5000)
 NAMES = (_SHELL, f"$(touch {MARK})", f"`touch {MARK}`", "\x1b[31mred", "a\nb", "-rf", "--help", "@last", "x" * 250,
          "ünï\u202eçø", "\udcff\udcfe", "%s%n", "[bold red]", " ", "...")  # fmt: skip
 DOCUMENTS = ("run.json", "summary.json", "resolved.yaml", "config.yaml", "provenance/git.json", "provenance/origin.json",
-             "provenance/command.json", "logs/evaluations.jsonl", "metrics.jsonl", "logs/changes.jsonl")  # fmt: skip
+             "provenance/command.json", "logs/evaluations.jsonl", "metrics.jsonl", "logs/changes.jsonl",
+             "run_status.json")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class Acts(ABC):
         """Let what was said of a parent's `act` not hold for another one."""
         super().__init_subclass__(**options)
         if "act" in vars(cls):
-            for name in ("act_randomly", "array_twin", "capturable"):
+            for name in ("act_randomly", "array_twin", "capturable", "state_after"):
                 if name not in vars(cls):
                     setattr(cls, name, vars(Acts)[name])
 
@@ -65,6 +65,23 @@ class Acts(ABC):
     def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
         """Act during the warm-up; by default as while exploring."""
         return self.act(observation, state, is_first, mode="explore", generator=generator)
+
+    def state_after(
+        self,
+        action: Tensor,
+        chosen: ActResult,
+        observation: Observation,
+        state: State,
+        is_first: Tensor,
+        *,
+        mode: Mode,
+        generator: Generator,
+    ) -> State:
+        """Return what is carried on where `action` (N, ...) was taken in place of what `act` chose.
+
+        That differs where the state knows of the action. The rest is what `act` was given, the generator's numbers included.
+        """
+        return chosen.state
 
     def is_warming_up(self) -> bool:
         """Whether exploring still means `act_randomly`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -82,8 +82,11 @@ class Member:
         return self._curves[metric, axis]
 
 
-def read_member(path: Path) -> Member:
-    """Read the run directory at `path`; what is missing or damaged beside ``run.json`` is said in `problems`."""
+def read_member(path: Path, reader: Callable[[Path], Sequence[Row]] | None = read_rows) -> Member:
+    """Read the run directory at `path`; what is missing or damaged beside ``run.json`` is said in `problems`.
+
+    `reader` reads its metrics, which takes a while where they are many; None leaves them out.
+    """
     entry = read_entry(path, "")
     facts = entry.now()
     if facts is None:
@@ -92,21 +95,21 @@ def read_member(path: Path) -> Member:
     provenance = path / "provenance"
     return Member(
         facts,
-        rows=_rows(path / "metrics.jsonl", facts.id, problems),
+        rows=() if reader is None else _rows(path / "metrics.jsonl", facts.id, problems, reader),
         dirty=_object(provenance / "git.json").get("dirty"),
         packages=_packages(_object(provenance / "environment.json")),
         problems=tuple(problems),
     )
 
 
-def _rows(path: Path, run_id: str, problems: list[str]) -> Sequence[Row]:
+def _rows(path: Path, run_id: str, problems: list[str], reader: Callable[[Path], Sequence[Row]]) -> Sequence[Row]:
     if not path.exists():
         problems.append(f"{run_id} has no metrics yet")
         return []
     try:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            rows = read_rows(path)
+            rows = reader(path)
     except (EtudeError, OSError) as error:
         problems.append(f"{run_id}: its metrics are left out: {error}")
         return []
@@ -117,6 +120,8 @@ def _rows(path: Path, run_id: str, problems: list[str]) -> Sequence[Row]:
 
 
 def _object(path: Path) -> dict[str, Any]:
+    if path.parent.is_symlink():  # a stranger's folder may lead anywhere
+        return {}
     try:
         return read_record(path) or {}
     except UserError:

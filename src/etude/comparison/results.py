@@ -131,6 +131,20 @@ def compare(
     shortest; or a position on the axis. `smooth` is the window of the curves as a share of the axis.
     """
     members = [read_member(path) for path in dict.fromkeys(path.resolve() for path in paths)]
+    return compare_members(members, metrics=metrics, by=by, axis=axis, at=at, aggregate=aggregate, smooth=smooth)
+
+
+def compare_members(
+    members: Sequence[Member],
+    *,
+    metrics: Sequence[str] = (),
+    by: str | None = None,
+    axis: str = "env_steps",
+    at: str = "last",
+    aggregate: str = "mean",
+    smooth: float = 0.0,
+) -> Comparison:
+    """Compare runs that have been read, as `compare` does."""
     if not members:
         raise UserError("there is no run to compare")
     groups = make_groups(members, by)

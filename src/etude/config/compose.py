@@ -240,6 +240,12 @@ def check(data: Mapping[str, Any], *, allow_imports: bool = True) -> Config:
             f"environment.id={config.environment.id}: importing the module before the colon would run code, and this config "
             "did not come from your own files; pass --trust if you know where it is from"
         )
+    if config.environment.robot is not None and not allow_imports:
+        problems += [
+            f"environment.robot.{term}: names code to import, and this config did not come from your own files; pass --trust "
+            "(in Python trust=True) if you know where it is from"
+            for term in config.environment.robot.own_terms
+        ]
     if hasattr(config.algorithm, "problems"):
         problems += config.algorithm.problems(config)
     if problems:

@@ -1,4 +1,4 @@
-"""Names for parts: algorithms, networks, buffers, optimisers and callbacks chosen in a config.
+"""Names for parts: algorithms, networks, buffers, optimisers, callbacks and sinks chosen in a config.
 
 A registry maps a name to a place in the code without importing it, so that listing what exists costs nothing. Parts come
 from here, from a decorator (`@register_algorithm("mine")`), from an installed package's entry points (group
@@ -95,8 +95,7 @@ class Registry:
                     f"{self.kind} '{name}' is code from an import path, and this config did not come from your own files; "
                     "pass --trust (in Python trust=True) if you know where it is from"
                 )
-            _see_current_folder()
-            return load_object(name, kind=self.kind)
+            return import_own(name, self.kind)
         raise UserError(f"unknown {self.kind} '{name}'{did_you_mean(name, self.names())} (known: {', '.join(self.names())})")
 
     def _places(self, name: str) -> list[str]:
@@ -148,6 +147,12 @@ def load_object(path: str, kind: str = "part") -> Any:
         near = did_you_mean(attribute, [name for name in vars(module) if not name.startswith("_")])
         raise UserError(f"{kind} '{path}': module '{module_name}' has no '{attribute}'{near}")
     return found
+
+
+def import_own(path: str, kind: str = "part") -> Any:
+    """Import a user's `module:name` or `module.name`, from the current folder too."""
+    _see_current_folder()
+    return load_object(path, kind)
 
 
 def _see_current_folder() -> None:
@@ -304,9 +309,16 @@ optimizers = Registry(
 callbacks = Registry(
     "callback",
     {
+        "plateau": ("etude.orchestration.plateau:Plateau", "An alert, or the end, once a metric no longer improves"),
         "q_contours": ("etude.using.q_contours:QContours", "Pictures of the Q-function while it is learnt, in the run's logs/"),
         "video": ("etude.using.training_videos:RecordVideos", "Videos of the policy while it learns, in the run's videos/"),
     },
+)
+sinks = Registry(
+    "sink",
+    {"neptune": ("etude.telemetry.neptune:NeptuneSink", "Metrics, media and policies for Neptune (package: neptune)")},
+    needs=("write", "flush", "close"),
+    supplied=("run",),
 )
 wrappers = Registry(
     "wrapper",
@@ -394,7 +406,8 @@ ROBOTS = "etude.robots.environment:RobotVector"
 """The environment that a config with `environment.robot` means."""
 
 REGISTRIES = {
-    registry.kind: registry for registry in (algorithms, networks, encoders, buffers, views, optimizers, callbacks, wrappers)
+    registry.kind: registry
+    for registry in (algorithms, networks, encoders, buffers, views, optimizers, callbacks, sinks, wrappers)
 }
 
 register_algorithm = algorithms.register
@@ -403,6 +416,7 @@ register_encoder = encoders.register
 register_buffer = buffers.register
 register_view = views.register
 register_callback = callbacks.register
+register_sink = sinks.register
 register_wrapper = wrappers.register
 register_value_function = value_functions.register
 register_sampler = samplers.register

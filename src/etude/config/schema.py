@@ -29,7 +29,7 @@ class ExperimentConfig:
     tags: tuple[str, ...] = ()
     """Words to find the run by."""
     init_from: str | None = None
-    """Begin with the networks of another run: RUN, RUN:CHECKPOINT or a path."""
+    """Begin with the networks of another run: RUN, RUN:CHECKPOINT, a path, or wandb:ENTITY/PROJECT/NAME:VERSION."""
     seed: NonNegativeInt = 1
     """The root of every random stream: initial weights, actions, minibatches, environments, evaluation."""
     device: str = "auto"
@@ -224,12 +224,15 @@ class WandbConfig:
     """Tags there, besides experiment.tags."""
     mode: Literal["online", "offline"] = "offline"
     """offline writes to the run directory, for `wandb sync` later."""
+    artifacts: Literal["none", "policy", "checkpoint"] = "policy"
+    """What of the run is kept there when a sitting ends: the report and the best policy (policy), the last full checkpoint
+    besides (checkpoint), which training can go on from elsewhere, or nothing."""
 
 
 @dataclass(frozen=True)
 class AlertsConfig:
-    """When a metric, averaged over ten rows, is worth a line; each is said once in a run, after its first tenth, and only while
-    its returns are in the lower half of what it has reached. null turns one off."""
+    """Limits of the most usual alerts (monitoring.md), averaged over ten rows, after a run's first tenth, and only while its
+    returns are in the lower half of what it has reached. null turns one off. A file of rules goes before them."""
 
     kl_above: PositiveFloat | None = 0.05
     """train/approx_kl: the policy moves further in a rollout than the data supports."""
@@ -254,14 +257,31 @@ class LoggingConfig:
     media_every_steps: NonNegativeInt | None = None
     """Environment steps between the videos and pictures that an algorithm makes of what it learnt; they come with the first row
     from then on. Default: after every evaluation; 0: none."""
+    report: bool = True
+    """Write report.md and report.html into the run when a sitting ends; `etude report` writes them at any time."""
     terminal: bool = True
     """Show progress while training."""
     tensorboard: bool = False
     """Write TensorBoard event files to the run's logs/ (extra: tensorboard)."""
     wandb: WandbConfig = WandbConfig()
     """Weights & Biases (extra: wandb)."""
+    sinks: tuple[Annotated[Any, Component("sink")], ...] = ()
+    """Loggers of your own, or of a package: [{type: my_module.MySink, option: value}] (loggers.md)."""
     alerts: AlertsConfig = AlertsConfig()
-    """Ranges of metrics outside of which something is said."""
+    """Ranges of metrics outside of which an alert is raised."""
+    rules: str | None = None
+    """A YAML file of rules: how metrics are shown, their ranges, and alerts (monitoring.md). The run keeps a copy."""
+    strict: bool = False
+    """Save and stop the run at its first alert. Otherwise alerts are told, and training goes on."""
+    webhook: str | None = None
+    """Where alerts are posted as JSON: a URL, or env:NAME for the one in that environment variable, which is never written
+    down. Default: that of $ETUDE_ALERT_WEBHOOK, if it is set."""
+    email: str | None = None
+    """Whom to write an e-mail about alerts, through the server that $ETUDE_SMTP names (smtp://USER:PASSWORD@HOST:PORT)."""
+    histograms_every_updates: NonNegativeInt = 0
+    """Gradient steps between histograms of weights and gradients, at the first row from then on; 0: none."""
+    nan: Literal["keep", "skip"] = "keep"
+    """What a NaN or an infinity among the values that a row averages does: keep makes the mean NaN; skip leaves it out."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import math
@@ -10,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
 
 from etude.config.constraints import Bounds, Component, Size
 from etude.config.registry import REGISTRIES, Registry
@@ -303,7 +306,11 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Part):
         return {value.key: value.type, **to_plain(value.options)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: to_plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        return {
+            item.name: to_plain(getattr(value, item.name))
+            for item in dataclasses.fields(value)
+            if item.metadata.get("plain", True)
+        }
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -313,6 +320,25 @@ def to_plain(value: Any) -> Any:
 
 def to_yaml(value: Any) -> str:
     """Return a config as YAML that reads back equal: text that looks like a number is quoted."""
-    from omegaconf import OmegaConf
+    return yaml.dump(to_plain(value), Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
-    return OmegaConf.to_yaml(OmegaConf.create(to_plain(value)))
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text as OmegaConf does, which takes more for a number than YAML does: 1e-3, inf."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if _looks_like_another_type(text) else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def _looks_like_another_type(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        float(text)
+        return True
+    return text.lower() in ("y", "yes", "n", "no", "true", "false", "on", "off")

@@ -43,6 +43,18 @@ def write_text_atomic(path: Path, text: str) -> None:
     write_bytes_atomic(path, text.encode())
 
 
+def write_text_unsynced(path: Path, text: str) -> None:
+    """Replace the file at `path` without waiting for the disk: readers see the old or the new one, a power cut may lose it."""
+    temporary = _beside(path)
+    try:
+        with open(temporary, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        _forget(temporary)
+        raise
+
+
 def write_json_atomic(path: Path, value: object) -> None:
     """Replace the file at `path` with `value` as indented JSON; NaN and infinities become null."""
     write_text_atomic(path, json.dumps(standard_json(value), indent=2) + "\n")

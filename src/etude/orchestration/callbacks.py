@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 Row = Mapping[str, float]
+MOST_RECENT = 1000
+"""Rows that a callback can look back on."""
+
+
+class AlertBoard(Protocol):
+    """Where alerts are raised and taken back."""
+
+    def send_alert(self, id: str, message: str, *, tip: str = "", metric: str = "") -> None:
+        """Raise an alert, unless it is active already."""
+        ...
+
+    def clear_alert(self, id: str) -> None:
+        """Take one back."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -22,6 +36,19 @@ class Progress:
     """Returns the policy as it is now; acting with it changes nothing."""
     fraction: float = 0.0
     """How much of the run is over, by its clock: 0 to 1."""
+    recent: Sequence[Row] = ()
+    """The last rows of metrics, oldest first, up to a thousand of them; earlier sittings' too."""
+    alerts: AlertBoard | None = None
+
+    def send_alert(self, id: str, message: str, *, tip: str = "", metric: str = "") -> None:
+        """Raise an alert of your own, told and kept as the built-in ones are; one that is active is not raised again."""
+        if self.alerts is not None:
+            self.alerts.send_alert(id, message, tip=tip, metric=metric)
+
+    def clear_alert(self, id: str) -> None:
+        """Say that it no longer holds."""
+        if self.alerts is not None:
+            self.alerts.clear_alert(id)
 
 
 class Callback:

@@ -93,6 +93,17 @@ class Stopwatch:
         self._marks.clear()
         self._marks.append((reading, self.elapsed_s))
 
+    def change_clock(self, clock: Clock, reading: Reading) -> None:
+        """The run is longer or shorter from here on; its speed is measured anew."""
+        self._clock, self._speeds = clock, {}
+        self._marks.clear()
+        self._marks.append((reading, self.look()))
+
+    def leave_out(self, seconds: float) -> None:
+        """Count seconds that have just passed for nothing: it was paused."""
+        self._origin += seconds
+        self._started += seconds
+
     def look(self) -> float:
         """Return the seconds of the run so far."""
         self.elapsed_s = self.now() - self._origin

@@ -1,75 +1,15 @@
-"""Looking closely at a run: checks for NaN and infinity, and a profile of a few cycles."""
+"""Looking closely at a run: a profile of a few cycles, where the time goes, and whether anything is learnt."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from etude.config.hooks import hooks_of
-from etude.errors import EtudeError
 from etude.orchestration.callbacks import Callback, Progress
 from etude.orchestration.orchestrator import Orchestrator
-
-
-def watch_for_nan(orchestrator: Orchestrator) -> None:
-    """Fail at the first module output or gradient that is not finite, naming it and the step. Slow: for debugging."""
-    parts = {name: part for name, part in orchestrator.workflow.stateful_parts().items() if isinstance(part, nn.Module)}
-    for role, module in parts.items():
-        for name, inner in module.named_modules():
-            inner.register_forward_hook(_output_check(orchestrator, f"{role}.{name}".rstrip(".")))
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(_gradient_check(orchestrator, f"{role}.{name}"))
-
-
-def _output_check(orchestrator: Orchestrator, name: str) -> Any:
-    def check(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        for tensor in _tensors(output):
-            if not torch.isfinite(tensor).all():
-                source = "its input was already" if any(not _finite(t) for t in _tensors(inputs)) else "its input was not"
-                raise EtudeError(
-                    f"{_kind(tensor)} in the output of {name} ({type(module).__name__}), {source}; {_when(orchestrator)}"
-                )
-
-    return check
-
-
-def _gradient_check(orchestrator: Orchestrator, name: str) -> Any:
-    def check(parameter: Tensor) -> None:
-        if parameter.grad is not None and not _finite(parameter.grad):
-            raise EtudeError(f"{_kind(parameter.grad)} in the gradient of {name}; {_when(orchestrator)}")
-
-    return check
-
-
-def _when(orchestrator: Orchestrator) -> str:
-    counters = orchestrator.counters
-    return f"at {counters.env_steps:,} environment steps and {counters.updates:,} updates"
-
-
-def _finite(tensor: Tensor) -> bool:
-    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
-
-
-def _kind(tensor: Tensor) -> str:
-    return "NaN" if torch.isnan(tensor).any() else "infinity"
-
-
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    if isinstance(tree, Tensor):
-        if tree.is_floating_point():
-            yield tree
-    elif isinstance(tree, dict):
-        for value in tree.values():
-            yield from _tensors(value)
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from _tensors(value)
 
 
 class Profile(Callback):

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from etude.compute.memory_use import MemoryPeaks
 from etude.compute.random_streams import RandomStreams, global_generators_kept
+from etude.compute.system_use import SystemUse
 from etude.compute.world import ALONE, World
 from etude.errors import EnvironmentFailureError, EtudeError, NonFiniteError
+from etude.orchestration.attached import Attendant, CheckpointWriter, Row, RowSink
 from etude.orchestration.best_evaluations import BestEvaluations, Monitor, Ranked
 from etude.orchestration.cadences import Cadences, Grids
-from etude.orchestration.callbacks import Callback, Progress
+from etude.orchestration.callbacks import MOST_RECENT, AlertBoard, Callback, Progress
 from etude.orchestration.clock import Stopwatch
 from etude.orchestration.evaluator import Evaluator
 from etude.orchestration.finite import check_finite
@@ -28,23 +31,6 @@ from etude.workflows.base import HookResult, Workflow
 from etude.workflows.collector import Collector
 
 LEFT = "stopped by the caller"
-Row = dict[str, float]
-
-
-class RowSink(Protocol):
-    """Where rows of metrics go."""
-
-    def write(self, rows: Sequence[Row]) -> None:
-        """Take rows in."""
-        ...
-
-
-class CheckpointWriter(Protocol):
-    """Where the run's state goes; returns the place it went to."""
-
-    def __call__(self, parts: dict[str, Any], counters: dict[str, int], metadata: dict[str, Any], *, best: bool) -> Path:
-        """Write the parts of a checkpoint."""
-        ...
 
 
 class Orchestrator:
@@ -78,14 +64,18 @@ class Orchestrator:
         self._sink: RowSink | None = None
         self._write_checkpoint: CheckpointWriter | None = None
         self._run_dir: Path | None = None
-        self._save_seconds = None if cadences.save_minutes is None else cadences.save_minutes * 60
+        self._save_seconds = _seconds(cadences)
         self._grids = Grids(cadences, self.counters)
         self._collects = True  # whether the phase that ran last does
         self._watches_cycles = any(type(callback).on_cycle is not Callback.on_cycle for callback in self.callbacks)
         self._extra_callbacks: tuple[Callback, ...] = ()
+        self._attendant: Attendant | None = None
         self._asked_to_stop: str | None = None  # by a signal or a caller, at any moment
         self._interrupted: str | None = None  # the same, once all processes know of it
-        self._memory = MemoryPeaks()
+        self._memory, self._system = MemoryPeaks(), SystemUse()
+        self.recent: deque[Row] = deque(maxlen=MOST_RECENT)
+        """The last rows, for callbacks to look back on."""
+        self.alerts: AlertBoard | None = None
         self._evaluation: dict[str, float] = {}  # since the last row
         self._ranked: Ranked | None = None  # an evaluation among the best whose policy is not saved yet
         self._saved_at: dict[str, int] | None = None
@@ -97,10 +87,19 @@ class Orchestrator:
         """Say where rows and checkpoints go."""
         self._sink, self._write_checkpoint, self._run_dir = sink, write_checkpoint, run_dir
 
+    @property
+    def run_dir(self) -> Path | None:
+        """The run's folder, once there is one."""
+        return self._run_dir
+
     def add_callback(self, callback: Callback) -> None:
         """Let one more callback watch; its state is not part of checkpoints."""
         self._extra_callbacks = (*self._extra_callbacks, callback)
         self._watches_cycles = self._watches_cycles or type(callback).on_cycle is not Callback.on_cycle
+
+    def attend_with(self, attendant: Attendant) -> None:
+        """Let someone look at each cycle boundary. Cycles stay merged: a boundary may be as far away as the next row."""
+        self._attendant = attendant
 
     def begin(self) -> None:
         """Begin the first episodes of a run; what its buffers can't hold is an error here."""
@@ -122,7 +121,7 @@ class Orchestrator:
         self.stop_reason = self._interrupted = self._asked_to_stop = None
         self.stopwatch.start(self.scheduler.reading())
         self._began_at, last_save = self._position(), self.stopwatch.now()
-        self._tell(lambda callback: callback.on_start(self._progress()))
+        self._tell(lambda callback: callback.on_start(self.progress()))
         if self._saved_at is None:
             self.save()
         while self.stop_reason is None and self._cycle_done():
@@ -134,7 +133,7 @@ class Orchestrator:
                 except GeneratorExit:
                     self.interrupt(LEFT)
             overdue = self._save_seconds is not None and self.stopwatch.now() - last_save >= self._save_seconds
-            overdue = self._agree(overdue)
+            overdue = self._agree((self._attendant is not None and self._attendant.look()) or overdue)
             if overdue or self._is_due("save") or self._interrupted:
                 self._require_finite()
                 self.save()
@@ -146,6 +145,8 @@ class Orchestrator:
                 self.stop_reason = self.stop_reason or self._interrupted
                 self._end()
                 return
+            if self._attendant is not None:
+                self._attendant.go_on()
         self._require_finite()
         self.stop_reason = self.stop_reason or "the budget is spent"
         row = self._final_row()
@@ -174,6 +175,22 @@ class Orchestrator:
     def interrupt(self, reason: str) -> None:
         """Ask the loop to save and stop at the next cycle boundary; safe to call from a signal handler."""
         self._asked_to_stop = reason
+
+    @property
+    def is_asked_to_stop(self) -> bool:
+        """Whether it will stop at the next boundary."""
+        return bool(self._asked_to_stop)
+
+    def change_cadences(self, cadences: Cadences) -> None:
+        """Log, evaluate and save on other grids from here on, as a run that is resumed with them would."""
+        grids = Grids(cadences, self.counters)
+        grids.load_state_dict(self._grids.state_dict())
+        self._grids, self._save_seconds = grids, _seconds(cadences)
+
+    def change_budget(self, total_steps: int) -> None:
+        """Train to another number of environment steps, as a run that is resumed with it would."""
+        self.scheduler.change_budget(total_steps)
+        self.stopwatch.change_clock(self.scheduler.clock, self.scheduler.reading())
 
     @property
     def was_interrupted(self) -> bool:
@@ -230,7 +247,7 @@ class Orchestrator:
     def _fail(self, error: BaseException) -> None:
         """Say to the callbacks why the run ends here."""
         self.stop_reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        self._tell(lambda callback: callback.on_exception(self._progress(), error))
+        self._tell(lambda callback: callback.on_exception(self.progress(), error))
         self._end()
 
     def _run_cycle(self) -> bool:
@@ -267,7 +284,7 @@ class Orchestrator:
 
     def _boundary_row(self) -> Row | None:
         if self._watches_cycles:
-            self._tell(lambda callback: callback.on_cycle(self._progress()), may_stop=True)
+            self._tell(lambda callback: callback.on_cycle(self.progress()), may_stop=True)
         # At the end too, before the row: the last step has one row and one save, with its evaluation in both.
         if self._is_due("evaluate") or (self.scheduler.is_finished and self._is_unmeasured()):
             self._evaluate()
@@ -291,7 +308,7 @@ class Orchestrator:
         if self.evaluator is None:
             return
         self._check_finite()
-        self._tell(lambda callback: callback.on_evaluation_start(self._progress()))
+        self._tell(lambda callback: callback.on_evaluation_start(self.progress()))
         with self.stopwatch.timed("evaluate"):
             policy, steps, updates = self.workflow.policy(), self.counters.env_steps, self.counters.updates
             metrics = self.world.from_first(partial(self.evaluator.evaluate, policy, steps, updates))
@@ -311,11 +328,13 @@ class Orchestrator:
             if self.collector is not None:
                 row |= self.collector.read(self.world)
             row |= self._evaluation | self.stopwatch.metrics(self.scheduler.reading()) | self._memory.read()
+            row |= self._system.read(self._run_dir)
             self._evaluation = {}
             with global_generators_kept():
                 for callback in (*self.callbacks, *self._extra_callbacks):
-                    row = {**callback.on_log(self._progress()), **row}
+                    row = {**callback.on_log(self.progress()), **row}
                 row = self.world.from_first(row.copy)
+                self.recent.append(row)
                 if self._sink is not None and self.world.is_first:
                     self._sink.write([row])
         try:
@@ -324,7 +343,7 @@ class Orchestrator:
             self.save()
             self._fail(error)
             raise
-        self._tell(lambda callback: callback.on_row(self._progress(), row), may_stop=True)
+        self._tell(lambda callback: callback.on_row(self.progress(), row), may_stop=True)
         return row
 
     def save(self, *, policy_only: bool = False) -> None:
@@ -349,11 +368,11 @@ class Orchestrator:
                 store = partial(self._write_checkpoint, counters=self.counters.as_dict(), metadata=metadata, best=is_best)
                 path = Path(self.world.write_together(parts, lambda whole: str(store(whole))))
             self._ranked = None
-        self._tell(lambda callback: callback.on_checkpoint(self._progress(), path))
+        self._tell(lambda callback: callback.on_checkpoint(self.progress(), path))
 
     def _end(self) -> None:
         self.stopwatch.look()
-        self._tell(lambda callback: callback.on_end(self._progress(), self.stop_reason or ""))
+        self._tell(lambda callback: callback.on_end(self.progress(), self.stop_reason or ""))
 
     def _tell(self, event: Callable[[Callback], str | None], *, may_stop: bool = False) -> None:
         """Call every callback; whatever they draw from the global generators, the run goes on as if without them."""
@@ -369,10 +388,12 @@ class Orchestrator:
     def _position(self) -> dict[str, int]:
         return {key: value for key, value in self.counters.as_dict().items() if key != "episodes"}
 
-    def _progress(self) -> Progress:
+    def progress(self) -> Progress:
+        """Return where the run is, as callbacks see it."""
         name, fraction = self.scheduler.current_phase.name, self.scheduler.reading().fraction
         steps = self.scheduler.total_steps
-        return Progress(self.counters.as_dict(), name, steps, self._run_dir, self.workflow.policy, fraction)
+        progress = Progress(self.counters.as_dict(), name, steps, self._run_dir, self.workflow.policy, fraction)
+        return replace(progress, recent=self.recent, alerts=self.alerts)
 
     def _refresh_episodes(self) -> None:
         if self.collector is not None:
@@ -445,6 +466,10 @@ class Orchestrator:
             else:
                 callback.load_state_dict(waiting.pop(place)[1])
         return notes + [f"callback {kind.rpartition('.')[2]} ends here" for kind, _ in waiting]
+
+
+def _seconds(cadences: Cadences) -> float | None:
+    return None if cadences.save_minutes is None else cadences.save_minutes * 60
 
 
 def _name(callback: Callback) -> str:

@@ -71,6 +71,19 @@ class PhaseScheduler:
         """Whether the next action is the first of its phase."""
         return not (self._count or self._cycles or self._steps or self._updates)
 
+    def check_budget(self, total_steps: int) -> None:
+        """Raise UserError where the budget can't become this on the way."""
+        if total_steps <= self.counters.env_steps:
+            done = self.counters.env_steps
+            raise UserError(f"training.total_steps={total_steps}: {done:,} are done already; stop the run instead")
+        if self._cut is not None:
+            raise UserError("training.total_steps: the budget is spent already, and phases after it are running")
+
+    def change_budget(self, total_steps: int) -> None:
+        """Go on to another number of environment steps in all."""
+        self.check_budget(total_steps)
+        self.total_steps, self.clock = total_steps, Clock(self.phases, total_steps)
+
     def reading(self) -> Reading:
         """Return where the clock stands."""
         steps, clock = self.counters.env_steps, self.clock

@@ -43,6 +43,23 @@ def exclusive_lock(path: Path, what: str) -> Iterator[None]:
                 file.truncate(0)
 
 
+def is_held(path: Path) -> bool:
+    """Whether some process, here or on another machine that shares the file system, holds the lock at `path`."""
+    try:
+        descriptor = open_descriptor(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 @contextlib.contextmanager
 def brief_lock(path: Path) -> Iterator[None]:
     """Hold the lock at `path` for a read and a write, waiting for whoever has it.

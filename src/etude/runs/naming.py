@@ -1,4 +1,4 @@
-"""Names of runs with fields in braces: ``{environment}-{algorithm}-wide``."""
+"""Names of runs with fields in braces, ``{environment}-{algorithm}-wide``, and as parts of file names."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from datetime import datetime
 from etude.errors import UserError, did_you_mean
 
 _FIELD = re.compile(r"\{(\w*)\}")
+
+
+def safe_name(name: str, longest: int = 60) -> str:
+    """Return a name as a part of a file's name: letters, digits, dots, dashes and underscores."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:longest].strip("-.") or "run"
 
 
 def expand_name(template: str, facts: Mapping[str, object]) -> str:

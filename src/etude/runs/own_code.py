@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import site
 import sys
 import sysconfig
@@ -28,7 +29,7 @@ def own_modules() -> dict[str, str]:
     for name, module in sorted(sys.modules.items()):
         # Not getattr: some modules import others when asked for an attribute.
         file = vars(module).get("__file__") if hasattr(module, "__dict__") else None
-        if name != "__main__" and isinstance(file, str) and file.endswith(".py") and not _is_installed(Path(file)):
+        if name != "__main__" and isinstance(file, str) and file.endswith(".py") and not _is_installed(file):
             digest = _digest(Path(file))
             if digest is not None:
                 found[name] = digest
@@ -70,8 +71,15 @@ def _installed_folders() -> tuple[Path, ...]:
     return tuple(Path(folder).resolve() for folder in [*folders, *site.getsitepackages(), site.getusersitepackages(), etude])
 
 
-def _is_installed(file: Path) -> bool:
-    real = file.resolve()
+@cache
+def _is_installed(file: str) -> bool:
+    return _holds_installed(os.path.dirname(file))
+
+
+@cache
+def _holds_installed(folder: str) -> bool:
+    """Whether modules of a folder are installed ones; two thousand modules are in few folders."""
+    real = Path(folder).resolve()
     return any(real.is_relative_to(folder) for folder in _installed_folders())
 
 

@@ -7,6 +7,8 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
+_DEEPEST = 16
+
 
 def this_process() -> dict[str, object]:
     """What identifies this process later: pid, the pid's start time and the machine."""
@@ -18,7 +20,7 @@ def is_alive(owner: Mapping[str, object]) -> bool:
     pid, started = owner.get("pid"), owner.get("pid_started")
     if not isinstance(pid, int) or pid <= 0:
         return False
-    if owner.get("host") not in (None, platform.node()):
+    if not is_here(owner):
         return True
     try:
         os.kill(pid, 0)
@@ -31,11 +33,38 @@ def is_alive(owner: Mapping[str, object]) -> bool:
     return now != "dead" and (started is None or now is None or now == started)
 
 
+def is_here(owner: Mapping[str, object]) -> bool:
+    """Whether the process is one of this machine's."""
+    return owner.get("host") in (None, platform.node())
+
+
+def descends_from(pid: int, ancestor: int) -> bool:
+    """Whether a process is `ancestor`, or was started by it or by one of its own."""
+    for _ in range(_DEEPEST):
+        if pid == ancestor:
+            return True
+        found = _parent(pid)
+        if found is None or found <= 1:
+            return False
+        pid = found
+    return False
+
+
+def _parent(pid: int) -> int | None:
+    fields = _fields(pid)
+    return None if fields is None else int(fields[1])
+
+
 def _start_time(pid: int) -> str | None:
+    fields = _fields(pid)
+    return None if fields is None else "dead" if fields[0] in "ZX" else fields[19]
+
+
+def _fields(pid: int) -> list[str] | None:
+    """What Linux says of a process, from its state on."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (OSError, UnicodeDecodeError):
         return None
     # The second field is the command in parentheses and may contain spaces.
-    state, *fields = text.rpartition(")")[2].split()
-    return "dead" if state in "ZX" else fields[18]
+    return text.rpartition(")")[2].split()

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from etude.files.atomic import write_json_atomic
 from etude.runs import own_code
 from etude.runs.source_state import capture_source
 
+_METADATA_FILES = ("METADATA", "PKG-INFO", "")
+"""Of a wheel, of an older installation in a folder, and of one that is a single file."""
+_NAME_AND_VERSION = re.compile(r"^(Name|Version):[ \t]*(\S.*?)[ \t\r]*$", re.MULTILINE)
 _COMPARED_PACKAGES = ("torch", "numpy", "gymnasium", "etude")
 _log = logging.getLogger(__name__)
 
@@ -110,9 +114,12 @@ def _compiler() -> str | None:
 
 def etude_code() -> str:
     """Return a hash of Etude's own files: a version number says little about an editable install."""
-    package, digest = Path(__file__).parents[1], hashlib.sha256()
-    for path in sorted(path for ending in ("py", "yaml") for path in package.rglob(f"*.{ending}")):
-        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    package, digest = str(Path(__file__).parents[1]), hashlib.sha256()
+    folders = [(folder, name) for folder, _, names in os.walk(package) for name in names]
+    for path in sorted(os.path.join(folder, name) for folder, name in folders if name.endswith((".py", ".yaml"))):
+        with open(path, "rb") as file:
+            inside = path[len(package) + 1 :].replace(os.sep, "/")
+            digest.update(inside.encode() + b"\0" + hashlib.sha256(file.read()).digest())
     return digest.hexdigest()
 
 
@@ -133,14 +140,22 @@ def installed_packages() -> dict[str, str]:
     """Return the version of every installed package."""
     found: dict[str, str] = {}
     for distribution in metadata.distributions():
-        # A half-removed package has metadata without a name.
-        with contextlib.suppress(KeyError, TypeError, OSError):
-            found[distribution.metadata["Name"]] = distribution.version
-    return dict(sorted((name, version) for name, version in found.items() if name))
+        # A half-removed package has metadata without a name, or none.
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            head = _head(distribution)
+            if "Name" in head and "Version" in head:
+                found[head["Name"]] = head["Version"]
+    return dict(sorted(found.items()))
+
+
+def _head(distribution: metadata.Distribution) -> dict[str, str]:
+    """Its name and version. `distribution.metadata` would parse the package's whole README: of all of them half a second."""
+    text = next(filter(None, map(distribution.read_text, _METADATA_FILES)), "")
+    return dict(_NAME_AND_VERSION.findall(text.partition("\n\n")[0]))
 
 
 def _version(package: str) -> str | None:
     try:
-        return metadata.version(package)
+        return _head(metadata.distribution(package)).get("Version")
     except metadata.PackageNotFoundError:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +17,7 @@ from etude.files.regular import own_folder
 from etude.runs.disk_failure import disk_way_out
 from etude.runs.layout import RunLayout
 from etude.runs.lock import brief_lock, exclusive_lock
+from etude.runs.naming import safe_name
 from etude.runs.process import is_alive, this_process
 from etude.runs.record_migration import VERSION, migrate_record
 from etude.runs.records import read_record, write_record
@@ -59,11 +59,10 @@ class Run(RunLayout):
         run has, before it is one: whoever is killed amid it leaves a folder, never a run that lacks something.
         """
         now = datetime.now(UTC)
-        safe_name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_LONGEST_NAME].strip("-.") or "run"
         run: Run | None = None
         try:
             root.mkdir(parents=True, exist_ok=True)
-            run = cls(_new_directory(root, f"{now.astimezone():%Y%m%d-%H%M%S}-{safe_name}"))
+            run = cls(_new_directory(root, f"{now.astimezone():%Y%m%d-%H%M%S}-{safe_name(name, _LONGEST_NAME)}"))
             for folder in (run.checkpoints_path, run.logs, run.videos):
                 folder.mkdir()
             write_text_atomic(run.config_path, config_yaml)
@@ -182,7 +181,8 @@ class Run(RunLayout):
     def remove_leftovers(self) -> None:
         """Remove what a sitting that was killed left half-written; for the process that holds the run."""
         with brief_lock(self.path / ".record.lock"):
-            remove_leftovers(self.path, "run.json", "summary.json", "resolved.yaml", "metrics.csv")
+            names = ("run.json", "summary.json", "resolved.yaml", "metrics.csv", "run_status.json", "report.md", "report.html")
+            remove_leftovers(self.path, *names)
         remove_leftovers(self.path / "provenance", "*.json")
         # Where it can't be done, the next save says why; but there may be none, so it is not left to that.
         with contextlib.suppress(OSError):

@@ -116,6 +116,8 @@ def _json(path: Path, problems: list[str]) -> dict[str, Any]:
 
 
 def _commit(run_directory: Path) -> str | None:
+    if (run_directory / "provenance").is_symlink():  # a stranger's folder may lead anywhere
+        return None
     try:
         git = read_record(run_directory / "provenance" / "git.json")
     except UserError:  # null: not made in a repository

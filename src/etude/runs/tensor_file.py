@@ -63,7 +63,8 @@ def content_of(tensor: torch.Tensor) -> memoryview:
     """Return the bytes of a tensor's entries, in order."""
     # resolve_neg: a lazily negated view holds the bits of its opposite.
     flat = tensor.detach().cpu().resolve_neg().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
+    # One number out of a row is contiguous whatever its stride, and is not viewed as bytes unless that is 1.
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8).numpy().data
 
 
 def read_tensors(data: bytes) -> tuple[dict[str, str], dict[str, torch.Tensor]]:

@@ -197,7 +197,7 @@ def build(
         collector=collector,
         buffers=stores,
         streams=streams,
-        cadences=_cadences(config),
+        cadences=cadences(config),
         world=world,
         evaluator=build_evaluator(config, device, phases, captured=acts_captured(config)),
         callbacks=_callbacks(config, environment),
@@ -278,7 +278,13 @@ def _phases(config: Config, workflow: type[Workflow]) -> tuple[PhaseSpec, ...]:
     return phases
 
 
-def _cadences(config: Config) -> Cadences:
+def phases_of(config: Config) -> tuple[PhaseSpec, ...]:
+    """Return the phases of a resolved config: the user's, or the algorithm's own."""
+    return _phases(config, _workflow_class(config))
+
+
+def cadences(config: Config) -> Cadences:
+    """Return how often a resolved config logs, evaluates and saves."""
     return Cadences(
         log_steps=config.logging.every_steps or 1,
         log_updates=config.logging.every_updates,
@@ -291,18 +297,23 @@ def _cadences(config: Config) -> Cadences:
     )
 
 
+def return_threshold(config: Config, environment: VectorEnvironment) -> float | None:
+    """Return the mean return at which the task counts as solved, if anybody says."""
+    candidates = (
+        config.training.return_threshold,
+        config.environment.spec.return_threshold,
+        environment.return_threshold,
+    )
+    return next((value for value in candidates if value is not None), None)
+
+
 def _callbacks(config: Config, environment: VectorEnvironment) -> list[Callback]:
     built = [_build_callback(part, index) for index, part in enumerate(config.training.callbacks)]
     for callback in built:
         callback.bind(config, environment)
     if config.training.early_stop == "off":
         return built
-    candidates = (
-        config.training.return_threshold,
-        config.environment.spec.return_threshold,
-        environment.return_threshold,
-    )
-    threshold = next((value for value in candidates if value is not None), None)
+    threshold = return_threshold(config, environment)
     if threshold is None:
         raise ConfigError(
             f"training.early_stop={config.training.early_stop}: {config.environment.id} has no known return threshold; "

@@ -9,7 +9,8 @@ from typing import Any
 from etude.compute.devices import out_of_memory
 from etude.config.schema import Config
 from etude.errors import EtudeError, NonFiniteError
-from etude.orchestration.orchestrator import Orchestrator, Row
+from etude.orchestration.attached import Row
+from etude.orchestration.orchestrator import Orchestrator
 from etude.runs.run import Run
 from etude.training.checkpoint_loading import load_checkpoint
 from etude.training.sitting import Outcome, Training

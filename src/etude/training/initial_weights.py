@@ -14,13 +14,18 @@ from etude.compute.devices import lack_of_memory_told
 from etude.errors import UserError
 from etude.files.regular import read_bytes
 from etude.runs.manifest import MANIFEST_NAME, MAX_JSON
+from etude.runs.run import Run
 from etude.runs.run_selection import select_run
 from etude.runs.saved_checkpoint import Checkpoint, fitting
+from etude.training.wandb_artifacts import PREFIX, download
 from etude.workflows.base import Workflow
 
 
 def find_source(selector: str, root: Path) -> Checkpoint:
-    """Return the checkpoint that RUN, RUN:CHECKPOINT or a path names; the last one unless it says otherwise."""
+    """Return the checkpoint that RUN, RUN:CHECKPOINT, a path or wandb:ARTIFACT names; the last one unless it says otherwise."""
+    if selector.startswith(PREFIX):
+        kept = Run.open(download(selector.removeprefix(PREFIX), root)).checkpoints().list()
+        return max(kept, key=lambda checkpoint: checkpoint.sequence)
     run_word, colon, checkpoint = selector.rpartition(":")
     found = select_run(run_word if colon else selector, root)
     return found.run.checkpoints().find(checkpoint if colon else found.checkpoint or "last")

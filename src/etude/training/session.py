@@ -9,24 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from etude.compute.devices import lack_of_memory_told
-from etude.config import aliases, overrides
-from etude.config.compose import Composition, compose
+from etude.config.compose import Composition
 from etude.config.hashing import config_hash
-from etude.config.layers import has
 from etude.config.phases import unfed_problems
 from etude.config.schema import Config
-from etude.config.validate import to_plain, to_yaml
+from etude.config.validate import to_yaml
 from etude.errors import ConfigError, UserError
 from etude.files.regular import own_folder
-from etude.orchestration.inspection import Profile, no_update, watch_for_nan
+from etude.orchestration.inspection import Profile, no_update
+from etude.orchestration.nan_trace import watch_for_nan
 from etude.orchestration.orchestrator import Orchestrator
 from etude.runs import own_code, provenance, trust
 from etude.runs.index import find_runs
 from etude.runs.places import command
 from etude.runs.run import Run
-from etude.runs.settings_files import HASH, settings_hash, write_changed_settings
+from etude.runs.settings_files import HASH, settings_hash
 from etude.telemetry.jsonl import NO_ROWS, read_rows, supersede
+from etude.telemetry.silence import CHECKPOINT_PRINTS, is_silenced
 from etude.training import assembly, initial_weights, run_facts
+from etude.training.changed_settings import changed_config, record_changes
 from etude.training.checkpoint_loading import load_checkpoint
 from etude.training.following import Following
 from etude.training.remarks import remarks, size_remarks
@@ -34,8 +35,9 @@ from etude.training.run_failures import disk_failures_reported
 from etude.training.run_sinks import check_sinks
 from etude.training.sitting import Outcome as Outcome
 from etude.training.sitting import Training as Training
-from etude.training.stored_config import config_changes, load_config, migration_notes
+from etude.training.stored_config import config_changes, load_config, migration_notes, use_robot_of
 from etude.training.together import ON_ITS_OWN, Together
+from etude.training.watching import check_rules, keep_rules
 
 EVALUATION_SEEDS = "evaluate command"
 """The purpose that seeds of evaluations on request derive from; training and the evaluations within it use others."""
@@ -81,6 +83,7 @@ def start(
     if profile:
         orchestrator.add_callback(Profile(profile))
     check_sinks(config)
+    check_rules(config)
     trust.check_key()
     if problems := list(unfed_problems(orchestrator.scheduler.phases)):
         raise ConfigError(*problems)
@@ -92,7 +95,12 @@ def start(
     facts[HASH] = settings_hash(resolved_yaml)
 
     def furnish(path: Path) -> None:
+        keep_rules(path, config)
         provenance.capture(path, cwd=Path.cwd(), command=list(command), ignore=[root])
+        if config.environment.robot is not None:
+            from etude.robots.models.stored_files import store_robot  # which most runs have no need of
+
+            store_robot(config.environment.robot, path / "provenance")
         trust.sign(path)
 
     run = Run.create(
@@ -133,14 +141,13 @@ def reopen(
         before = load_config(run, trusted=trusted)
         config = before
         if words:
-            base = _with_budget_in_steps(to_plain(before), words)
-            composition = compose(None, words=words, base=base, allow_imports=trusted or trust.is_own(run.path))
-            config = assembly.resolve(composition.config)
+            config = changed_config(before, words, run, trusted=trusted)
+        robot_notes = use_robot_of(run, config)
         changes = config_changes(before, config)
         _refuse_what_is_past(before, config, run)
         together.require(config)
         store = run.checkpoints(config.checkpoint.keep)
-        notes = [*migration_notes(run), *(f"changed: {change}" for change in changes)]
+        notes = [*migration_notes(run), *(f"changed: {change}" for change in changes), *robot_notes]
         found = None
         if world.from_first(lambda: checkpoint is not None or not _is_unsaved(run)):
             # Which the first has looked at is whole.
@@ -154,8 +161,10 @@ def reopen(
         if found is None:
             notes += ["it ended before its first save, and begins anew", *_begin(orchestrator, run, config)]
         else:
-            tell(f"reading checkpoint {found.name}")
-            notes += [f"resumed from checkpoint {found.name}", *load_checkpoint(orchestrator, found, config, force=force)]
+            if not is_silenced(CHECKPOINT_PRINTS):
+                tell(f"reading checkpoint {found.name}")
+                notes.append(f"resumed from checkpoint {found.name}")
+            notes += load_checkpoint(orchestrator, found, config, force=force)
         # One that was killed between its last save and its last word has that word still to say.
         if orchestrator.scheduler.is_finished and run.status == "finished":
             raise UserError(_is_finished(run, config, orchestrator))
@@ -163,8 +172,11 @@ def reopen(
         together.run_of_first(run.path)
         if not world.is_first:
             return Following(run, config, orchestrator, together)
+        if config.logging.rules != before.logging.rules:
+            check_rules(config)
+            keep_rules(run.path, config)
         if changes:
-            _record_changes(run, config, orchestrator, changes)
+            record_changes(run, config, orchestrator, changes)
         notes += _changed_code(run, trusted=trusted, command=command_line)
         # Before its rows move: killed from here on, it is a run to be resumed, whatever it was.
         run.update_status(status="running")
@@ -197,14 +209,6 @@ def _changed_code(run: Run, *, trusted: bool, command: Sequence[str]) -> list[st
     target = own_folder(own_folder(run.path / own_code.SITTINGS) / str(number + 1))
     provenance.capture(target, cwd=Path.cwd(), command=list(command), ignore=[run.path.parent])
     return [own_code.describe(changed, run.id), f"the code of this sitting is noted in {own_code.SITTINGS}/{target.name}"]
-
-
-def _with_budget_in_steps(base: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """The settings of a run whose budget was given in iterations, where words give it in steps from here on."""
-    asked, _ = aliases.normalize(overrides.parse(words).values)
-    if has(asked, "training.total_steps") and not has(asked, "training.iterations"):
-        base["training"]["iterations"] = None
-    return base
 
 
 def _is_finished(run: Run, config: Config, orchestrator: Orchestrator) -> str:
@@ -277,14 +281,3 @@ def _refuse_what_is_past(before: Config, after: Config, run: Run) -> None:
             raise UserError(
                 f"experiment.{key}={new}: run {run.id} began with {old}, and that can't be changed; start a new run instead"
             )
-
-
-def _record_changes(run: Run, config: Config, orchestrator: Orchestrator, changes: list[str]) -> None:
-    own = trust.is_own(run.path)
-    settings = run_facts.resolved_yaml(config, orchestrator)
-    if own:
-        trust.sign_ahead(run.path, settings)
-    write_changed_settings(run, settings, at=orchestrator.counters.as_dict(), changes=changes)
-    run.update_status(**run_facts.facts(config), **run_facts.names(config))
-    if own:
-        trust.sign(run.path)

@@ -17,7 +17,19 @@ from etude.runs.settings_files import read_settings
 
 def load_config(run: Run, *, trusted: bool = False) -> Config:
     """Return a run's resolved config. Import paths in it are honoured only for runs of this user on this machine."""
-    return as_recorded(check(read_settings(run), allow_imports=trusted or trust.is_own(run.path)), run)
+    config = as_recorded(check(read_settings(run), allow_imports=trusted or trust.is_own(run.path)), run)
+    use_robot_of(run, config)
+    return config
+
+
+def use_robot_of(run: Run, config: Config) -> list[str]:
+    """Let a robot's task use the files that are stored with the run; returns a line where the originals have changed."""
+    if config.environment.robot is None:
+        return []
+    from etude.robots.models.stored_files import use_stored_robot  # which most runs have no need of
+
+    said = use_stored_robot(config.environment.robot, run.path / "provenance")
+    return [] if said is None else [said]
 
 
 def as_recorded(config: Config, run: Run) -> Config:

@@ -102,12 +102,13 @@ def set_stage(
     root: Path | str | None = None,
     trusted: bool = False,
     device: str | None = None,
+    prefer: Literal["best", "last"] = "best",
 ) -> Stage:
     """Load a policy into environments like those it was trained in, from stored settings and statistics.
 
     `checkpoint` is the best one by default, or the last one if none was ever evaluated. `endless`: without a time limit.
     """
-    stored = open_policy(source, checkpoint, prefer="best", root=root, trusted=trusted, device=device)
+    stored = open_policy(source, checkpoint, prefer=prefer, root=root, trusted=trusted, device=device)
     (chosen, *_) = stored.modes(mode)
     shown = stored.config.environment
     if endless:

@@ -147,6 +147,7 @@ def open_policy(
         notes += [f"trained on {trained_on}, which is not here: acting on the CPU, whose last bits may differ"]
     changed = own_code.changed_modules(own_code.newest_provenance(run.path)[0]) if trusted or trust.is_own(run.path) else []
     notes += [own_code.describe(changed, run.id)] if changed else []
+    notes += stored_config.use_robot_of(run, config)
     return StoredPolicy(run.id, _on(config, here), "\n".join(notes) or None, run=run, checkpoint=run.checkpoints().find(named))
 
 

@@ -66,7 +66,7 @@ class RecordVideos(Callback):
         if due and not self._is_off:
             self._cadence.done(steps)
             try:
-                self._record(progress)
+                self.record(progress)
             except RecordingError as error:
                 self._is_off = True
                 print(printable(f"no videos from {steps:,} environment steps on: {error}"), file=sys.stderr)
@@ -80,17 +80,18 @@ class RecordVideos(Callback):
         """Go on with the videos where they were."""
         self._cadence.load_state_dict(state)
 
-    def _record(self, progress: Progress) -> None:
+    def record(self, progress: Progress) -> Path:
+        """Record the policy as it is now, and return the video; RecordingError if that can't be done."""
         if progress.run_dir is None or progress.policy is None:
-            return
+            raise RecordingError("there is no run to put a video into")
         try:
-            self._play(progress, progress.run_dir)
+            return self._play(progress, progress.run_dir)
         except Exception as error:
             # Renderers, drivers, encoders and other people's environments: none of them may end a training.
             said = str(error) if isinstance(error, EtudeError) else f"{type(error).__name__}: {error}"
             raise RecordingError(said) from error
 
-    def _play(self, progress: Progress, run_dir: Path) -> None:
+    def _play(self, progress: Progress, run_dir: Path) -> Path:
         from etude.compute.random_streams import derive_seed, isolated_global_generators
         from etude.environments.rendering import Camera, frames_per_second, make_to_show
         from etude.orchestration.player import Player
@@ -121,3 +122,4 @@ class RecordVideos(Callback):
             episodes = None if options.length else options.episodes or 1
             for _ in play_episodes([player], episodes, root_seed=seed, recorder=recorder):
                 pass  # the recorder has seen it
+        return file

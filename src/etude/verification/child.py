@@ -112,6 +112,7 @@ def run_again(request: dict[str, Any], pipe: Pipe) -> None:
                 config, logging=replace(config.logging, tensorboard=False, wandb=replace(config.logging.wandb, enabled=False))
             )
             composition = Composition(quiet, to_plain(quiet))
+            use_stored_robot(quiet, Run(Path(request["stored"])))
             training = session.start(composition, root=Path(request["root"]), quiet=True, stream=nowhere)
         else:
             run = Run.open(Path(request["resume"]))
@@ -131,6 +132,14 @@ def run_again(request: dict[str, Any], pipe: Pipe) -> None:
             "borrowed": borrowed_modules(request["moved"]),
         }
     )
+
+
+def use_stored_robot(config: Any, stored: Run) -> None:
+    """Let a user's robot be the one that is stored with the run, where this Etude stores them."""
+    if getattr(config.environment, "robot", None) is not None:
+        use_robot_of = getattr(import_module("etude.training.stored_config"), "use_robot_of", None)
+        if use_robot_of is not None:
+            use_robot_of(stored, config)
 
 
 def borrowed_modules(moved: list[str] | None) -> list[str]:

@@ -13,8 +13,7 @@ from etude.files.documents import DocumentError, read_json
 from etude.files.regular import read_bytes
 from etude.runs import provenance
 from etude.runs.run import Run
-from etude.runs.settings_files import HASH, read_changes
-from etude.verification.subject import Subject
+from etude.verification.subject import Subject, changes_of, merged
 
 _CODE = "packages.etude"
 _LARGEST_LOG = 2**30
@@ -51,8 +50,7 @@ def late_obstacles(subject: Subject, facts: Mapping[str, Any]) -> list[str]:
 
 def _changed_alike(stored: Path, again: Path) -> bool:
     """Whether each change so far was made at the same place, from the same values to the same values."""
-    # Where and what, not the file's hash: names in the settings differ.
-    mine, theirs = ([{**entry, HASH: None} for entry in read_changes(Run(run))] for run in (again, stored))
+    mine, theirs = (merged(changes_of(Run(run))) for run in (again, stored))
     return mine == theirs[: len(mine)]
 
 

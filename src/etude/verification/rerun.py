@@ -17,7 +17,7 @@ from etude.errors import EtudeError, UserError
 from etude.telemetry.jsonl import read_rows
 from etude.telemetry.names import Row
 from etude.verification.code_place import CodePlace
-from etude.verification.subject import Position, Subject
+from etude.verification.subject import Position, Subject, merged
 
 _MOST_SITTINGS = 1000
 _SCRIPT = Path(__file__).resolve().with_name("child.py")
@@ -46,7 +46,7 @@ class Sitting:
 
 def plan(subject: Subject, pause: Position | None = None) -> list[Sitting]:
     """The sittings of a re-run: one for each stop that changed settings, and one for a `pause` that changes nothing."""
-    stops = [(change.at, change.words()) for change in subject.changes_within]
+    stops = [(change.at, change.words()) for change in merged(subject.changes_within)]
     if pause is not None:
         stops = sorted([*stops, (pause, ())], key=lambda stop: stop[0])
     last = None if subject.ends_by_itself else subject.end
@@ -72,6 +72,7 @@ def run_again(
     request: dict[str, Any] = {
         "task": "run",
         "settings": subject.settings,
+        "stored": str(subject.run.path.resolve()),
         "allow_imports": allow_imports,
         "root": str(folder / "runs"),
         "keep_at": None if subject.last is None else list(Position.of(subject.last.counters)),

@@ -6,7 +6,7 @@ import ast
 import copy
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,6 +68,26 @@ class Change:
         return [key for key in keys if any(key.startswith(f"{other}.") or other.startswith(f"{key}.") for other in keys)]
 
 
+def changes_of(run: Run) -> list[Change]:
+    """Return what was changed in a run after it began, oldest first."""
+    return [_change(run.logs / "changes.jsonl", number, entry) for number, entry in enumerate(read_changes(run), start=1)]
+
+
+def merged(changes: Sequence[Change]) -> list[Change]:
+    """Return the changes with those that were made at one place, one after the other, as one, if any is left."""
+    found: list[Change] = []
+    for change in changes:
+        if found and found[-1].at == change.at:
+            values = dict(found[-1].values)
+            for key, (old, new) in change.values.items():
+                values[key] = (values[key][0] if key in values else old, new)
+            found[-1] = Change(change.at, values)
+        else:
+            found.append(change)
+    kept = ({key: sides for key, sides in change.values.items() if sides[0] != sides[1]} for change in found)
+    return [Change(change.at, values) for change, values in zip(found, kept, strict=True) if values]
+
+
 @dataclass(frozen=True)
 class Subject:
     """A run as it lies on disk. Its config is data here: nothing that it names is imported."""
@@ -121,7 +141,7 @@ def read_subject(run: Run, *, steps: int | None = None) -> Subject:
         raise UserError(f"run {run.id} is still running (process {pid}); verify it when it has ended, or stop it first")
     settings = read_settings(run)
     facts = settings.pop("_resolved", None)
-    changes = [_change(run.logs / "changes.jsonl", number, entry) for number, entry in enumerate(read_changes(run), start=1)]
+    changes = changes_of(run)
     last_settings = copy.deepcopy(settings)
     for change in reversed(changes):
         change.undo(settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import proxy
@@ -21,7 +21,6 @@ from etude.acting.policy import Mode as Mode
 from etude.acting.policy import State as State
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec as NetworkSpec
-from etude.components.recipes import Recipe, remember
 from etude.compute.accelerate import REPAYS_COMPILING, is_captured, is_compiled
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.captured import Captured
@@ -38,6 +37,7 @@ from etude.errors import UserError
 from etude.learning.execute import Before, Executor, Table, make_executor
 from etude.learning.update import Update
 from etude.workflows.metrics import Metrics, MetricSums
+from etude.workflows.own_policy import WorkflowPolicy, remembered, remembering
 from etude.workflows.part_state import has_state, load_state, state_of
 
 if TYPE_CHECKING:
@@ -174,6 +174,8 @@ class Workflow(Acts):
     """Attributes whose state differs from process to process, such as what each environment's rewards add up to."""
     compiles_on_gpu: ClassVar[bool] = False
     """Whether long runs on a GPU are compiled by themselves, and not only captured: where that halves the time of an update."""
+    fixed_schedules: ClassVar[tuple[str, ...]] = ()
+    """Scheduled hyper-parameters that can't be changed while it trains, because something is built by whether they move."""
     holds_others: ClassVar[tuple[str, ...]] = ()
     """Attributes that only hold parts which other attributes are, and are no state of their own."""
 
@@ -181,7 +183,7 @@ class Workflow(Acts):
         """Let the policies of any algorithm remember what they were made of, so that each can be saved by itself."""
         super().__init_subclass__(**options)
         if "policy" in vars(cls):
-            cls.policy = _remembering(cls.policy)  # type: ignore[method-assign] # it takes the same
+            cls.policy = remembering(cls.policy)  # type: ignore[method-assign] # it takes the same
 
     def __init__(self) -> None:
         self.metrics = MetricSums()
@@ -257,6 +259,7 @@ class Workflow(Acts):
     def initialize(self, context: Context) -> None:
         """Bind the settings, and the components by name: `self.actor`."""
         self.context, self.settings = context, context.config.algorithm
+        self.metrics.skips_non_finite = context.config.logging.nan == "skip"
         if context.world.size > 1:
             self.require_ranks(self.settings.name)
         specified = self.roles(context.config, context.observation_space, context.action_space)
@@ -300,7 +303,7 @@ class Workflow(Acts):
 
     def policy(self) -> Policy:
         """Return what leaves the lab: by default this workflow's own `act`, frozen."""
-        return _remembered(WorkflowPolicy(self), self)
+        return remembered(WorkflowPolicy(self), self)
 
     def media(self, generator: Generator) -> Mapping[str, Tensor]:
         """Return what is worth seeing of what was learnt, by name: videos (T, H, W, 3) and pictures (H, W, 3), of bytes.
@@ -395,6 +398,16 @@ class Workflow(Acts):
         owners = [self._schedules, *(buffer.schedules for buffer in self.context.buffers.values())]
         return any(schedule.moves_by_update(self.now) for schedules in owners for schedule in schedules.values())
 
+    def live_settings(self) -> list[str]:
+        """Return the scheduled hyper-parameters that may be changed while it trains; another one is built into something."""
+        return [name for name in self._schedules if name not in self.fixed_schedules]
+
+    def change_settings(self, config: Config) -> None:
+        """Go on by the schedules of another config, which differs in `live_settings` alone."""
+        self.context = replace(self.context, config=config)
+        self.settings = config.algorithm
+        self._schedules = {name: self._schedule(name) for name in self._schedules}
+
     def hyper_parameters(self) -> dict[str, float]:
         """Return the current value of each scheduled hyper-parameter, for the log."""
         return {name: float(tensor.to("cpu")) for name, tensor in self._hyper.items()}
@@ -441,60 +454,6 @@ class Workflow(Acts):
         self._hyper_written.clear()
         for name, value in state["_hyper"].items():
             self.scheduled(name).copy_(value)
-
-
-class WorkflowPolicy(Policy):
-    """Any workflow's own `act`; its modules and tensors are the policy's state."""
-
-    def __init__(self, workflow: Workflow) -> None:
-        self._workflow = workflow
-        self._switched = mode_dependent(*(part for part in self._parts().values() if isinstance(part, nn.Module)))
-
-    def initial_state(self, n: int) -> State:
-        """Return the workflow's initial state."""
-        return self._workflow.initial_state(n)
-
-    def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """Act as the workflow does."""
-        with evaluating(self._switched):
-            return self._workflow.act(observation, state, is_first, mode=mode, generator=generator)
-
-    @property
-    def capturable(self) -> bool:
-        """Where the workflow's own is."""
-        return self._workflow.capturable
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the workflow's modules and tensors."""
-        return {name: part if isinstance(part, Tensor) else part.state_dict() for name, part in self._parts().items()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the workflow's modules and tensors."""
-        for name, part in self._parts().items():
-            if isinstance(part, Tensor):
-                part.detach().copy_(state[name])
-            else:
-                part.load_state_dict(state[name])
-
-    def _parts(self) -> dict[str, Any]:
-        parts = self._workflow.stateful_parts()
-        return {name: part for name, part in parts.items() if isinstance(part, Tensor | nn.Module)}
-
-
-def _remembering(make: Callable[[Any], Policy]) -> Callable[[Any], Policy]:
-    @wraps(make)
-    def policy(self: Workflow) -> Policy:
-        return _remembered(make(self), self)
-
-    return policy
-
-
-def _remembered(policy: Policy, workflow: Workflow) -> Policy:
-    if "context" not in vars(workflow):  # not initialised: of no settings and spaces yet
-        return policy
-    context = workflow.context
-    spaces = {"observation_space": context.observation_space, "action_space": context.action_space}
-    return remember(policy, Recipe("policy", context.config, spaces))
 
 
 def _named(metrics: Metrics) -> Metrics:

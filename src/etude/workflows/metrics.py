@@ -15,10 +15,13 @@ Metrics = Mapping[str, Tensor | float]
 class MetricSums:
     """A running sum and weight for each metric.
 
-    Every unit of work is added on its own, in order, so the sums do not depend on how the work was cut into calls.
+    Every unit of work is added on its own, in order, so the sums do not depend on how the work was cut into calls. One value
+    that is NaN or infinite makes its mean so; with `skips_non_finite` such values are left out, and of a metric that has no
+    other the mean is NaN.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, skips_non_finite: bool = False) -> None:
+        self.skips_non_finite = skips_non_finite
         self._keys: dict[str, tuple[str, ...]] = {}
         self._sums: dict[str, Tensor] = {}
         self._weights: dict[str, int] = {}
@@ -34,7 +37,7 @@ class MetricSums:
         values = list(metrics.values())
         device = next((value.device for value in values if isinstance(value, Tensor)), torch.device("cpu"))
         # Counts and half-precision losses are summed in single precision too: a sum must not round its terms.
-        row = torch.stack([torch.as_tensor(v, dtype=torch.float32, device=device).detach() for v in values])
+        row = self._counted(torch.stack([torch.as_tensor(v, dtype=torch.float32, device=device).detach() for v in values]))
         if group in self._sums:
             self._sums[group] = self._sums[group].to(device).add_(row)
         else:
@@ -43,6 +46,7 @@ class MetricSums:
 
     def add_row(self, row: Tensor, keys: tuple[str, ...], group: str = "update") -> None:
         """Add one unit of work whose values are one tensor already."""
+        row = self._counted(row)
         if self._keys.get(group) == keys and group in self._sums:
             self._sums[group] = self._sums[group].to(row.device).add_(row)
         else:  # the first one, or the first since sums that an earlier version saved under other names
@@ -59,7 +63,7 @@ class MetricSums:
                 self.add_row(row, keys, group)
             return
         running = sums.numpy()  # the same sums in the same order; NumPy asks less for each
-        for row in table.detach().numpy():
+        for row in self._counted(table.detach()).numpy():
             running += row
         self._weights[group] += len(table)
 
@@ -75,11 +79,22 @@ class MetricSums:
         means: dict[str, float] = {}
         for group, sums in self._sums.items():
             if self._weights[group]:
-                values = (sums / self._weights[group]).to("cpu").tolist()
-                means.update(zip(self._keys[group], values, strict=True))
+                keys = self._keys[group]
+                if self.skips_non_finite:
+                    values = (sums[: len(keys)] / sums[len(keys) :]).to("cpu").tolist()
+                else:
+                    values = (sums / self._weights[group]).to("cpu").tolist()
+                means.update(zip(keys, values, strict=True))
                 sums.zero_()
                 self._weights[group] = 0
         return means
+
+    def _counted(self, values: Tensor) -> Tensor:
+        """Return values (..., keys), where some may be left out followed by how often each counts."""
+        if not self.skips_non_finite:
+            return values
+        finite = torch.isfinite(values)
+        return torch.cat([torch.where(finite, values, 0.0), finite.to(values.dtype)], dim=-1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the sums so far."""
@@ -95,6 +110,8 @@ class MetricSums:
             self._weights[group] = 0
         for group, saved in state.items():
             self._keys[group] = tuple(saved["keys"])
+            if len(saved["sums"]) != len(saved["keys"]) * (2 if self.skips_non_finite else 1):
+                continue  # saved under the other policy: the next row's mean begins here
             self._weights[group] = saved["weight"]
             if group in self._sums:
                 self._sums[group].copy_(saved["sums"])

@@ -374,6 +374,13 @@ class PPO(PolicyWorkflow):
         if self.settings.adaptive_kl is not None and state.get(ADAPTED_FROM, began.to_plain()) != began.to_plain():
             self.scheduled("learning_rate").fill_(began.start)
 
+    def change_settings(self, config: Config) -> None:
+        """As every workflow, but a rate that adapts begins anew where its setting has changed."""
+        before = self._schedule("learning_rate")
+        super().change_settings(config)
+        if self.settings.adaptive_kl is not None and self._schedule("learning_rate") != before:
+            self.scheduled("learning_rate").fill_(self._schedule("learning_rate").start)
+
     def _taken(self, steps: Table) -> Tensor:
         """Return how many of a rollout's steps changed the networks: none from the one on that was too far."""
         kl, *rest = (

@@ -232,6 +232,20 @@ class ModelPolicy(PartsPolicy):
         after = {DETER: now.deter, STOCH: now.stoch, PREVIOUS_ACTION: head.from_environment(action)}
         return ActResult(action, after, self._extras(before, previous))
 
+    def state_after(
+        self,
+        action: Tensor,
+        chosen: ActResult,
+        observation: Observation,
+        state: State,
+        is_first: Tensor,
+        *,
+        mode: Mode,
+        generator: Generator,
+    ) -> State:
+        """Let the model's next step begin with the action that was taken."""
+        return {**chosen.state, PREVIOUS_ACTION: self._head.from_environment(action)}
+
     @property
     def capturable(self) -> bool:
         """Always."""

@@ -19,7 +19,7 @@ from etude.training import assembly
 from tests.runs_compared import assert_same_state, resume, state, stopped_after, train
 
 IMAGE = spaces.Box(0, 255, (4, 36, 36), np.uint8)
-WORDS = ("network.critic.type=head", "training.total_steps=4096", "evaluation.every_steps=0")
+WORDS = ("network.critic.type=head", "training.total_steps=2048", "algorithm.epochs=2", "evaluation.every_steps=0")
 
 
 def pair() -> tuple[torch.nn.Module, Head]:

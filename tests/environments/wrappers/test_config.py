@@ -138,6 +138,15 @@ def test_evaluation_leaves_out_what_is_for_training() -> None:
         assert environment.step(torch.tensor([0, 1])).reward.tolist() == [reward] * 2
 
 
+def test_a_time_limit_may_be_for_training_alone() -> None:
+    for training_only, ends in ((True, False), (False, True)):
+        config = build({"id": "time_limit", "steps": 1, "training_only": training_only})
+        for training, cut in ((True, True), (False, ends)):
+            environment = make_environment(config, training=training)
+            environment.reset([1, 2])
+            assert environment.step(torch.zeros(2, dtype=torch.long)).truncated.tolist() == [cut, cut]
+
+
 def test_two_noises_of_a_kind_draw_different_numbers() -> None:
     once, twice = around("sensors", {"id": "noise", "std": 0.1}), around("sensors", *[{"id": "noise", "std": 0.1}] * 2)
     plain = around("sensors")

@@ -26,6 +26,8 @@ class TimeLimitConfig(WrapperConfig):
     id: str = "time_limit"
     steps: PositiveInt
     """Cut episodes after this many decisions (a truncation)."""
+    training_only: bool = False
+    """Evaluate and play whole episodes: for tasks of which the beginning teaches most."""
 
 
 class TimeLimit(gymnasium.Wrapper[Any, Any, Any, Any]):

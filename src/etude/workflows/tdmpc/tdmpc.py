@@ -69,6 +69,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
     supports_ranks = False
     supports_samplers = False
     compiles_on_gpu = True
+    fixed_schedules = ("min_std",)
     columns = ("observation", "sample", "reward", "terminated", "is_first", "next_observation")
     encoder: nn.Module
     dynamics: nn.Module

@@ -103,6 +103,21 @@ class WorldModelsPolicy(PartsPolicy):
         action = self.to_environment(self._controller(self.features(latent, state), weights))
         return ActResult(action, self.remember(state, latent, action))
 
+    def state_after(
+        self,
+        action: Tensor,
+        chosen: ActResult,
+        observation: Observation,
+        state: State,
+        is_first: Tensor,
+        *,
+        mode: Mode,
+        generator: Generator,
+    ) -> State:
+        """Let M remember the action that was taken."""
+        latent, state = self.look(observation, state, is_first, mode=mode, generator=generator)
+        return self.remember(state, latent, action)
+
     def look(
         self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator
     ) -> tuple[Tensor, State]:

@@ -26,7 +26,7 @@ import torch._dynamo  # noqa: F401 - whoever makes an optimiser imports it, in t
 
 import etude.training.session  # noqa: F401 - likewise
 
-_PATIENCE_S = 240.0
+_PATIENCE_S = 240
 
 
 class ForkedProgram:
@@ -61,8 +61,7 @@ class ForkedProgram:
                     os.setsid()
                 _let_go_of_sockets({*pass_fds})
                 self._become(cwd, env, {0: stdin, 1: stdout, 2: stderr})
-                # Within the time a test has, so that the test shows where this process hung.
-                faulthandler.dump_traceback_later(_PATIENCE_S, exit=True, file=sys.stderr)
+                _end_if_it_hangs()
                 code = _run(list(command[1:]))
             except BaseException:  # noqa: BLE001 - nothing of the test may go on here
                 traceback.print_exc()
@@ -115,6 +114,16 @@ class ForkedProgram:
         if env is not None:
             os.environ.clear()
             os.environ.update(env)
+
+
+def _end_if_it_hangs() -> None:
+    """Let this process say where it stands and end, within the time that a test has.
+
+    By a signal: what waits in a thread can't be put off in a fork, which has no such thread.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    faulthandler.register(signal.SIGALRM, file=sys.stderr, chain=True)
+    signal.alarm(_PATIENCE_S)
 
 
 def _let_go_of_sockets(kept: set[int]) -> None:

@@ -21,7 +21,7 @@ from etude.acting.policy import Mode as Mode
 from etude.acting.policy import State as State
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec as NetworkSpec
-from etude.compute.accelerate import REPAYS_COMPILING, is_captured, is_compiled
+from etude.compute.accelerate import REPAYS_COMPILING, WRITTEN_REPAYS_COMPILING, is_captured, is_compiled
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.captured import Captured
 from etude.compute.trees import storable
@@ -220,7 +220,12 @@ class Workflow(Acts):
     @classmethod
     def repays_compiling(cls, config: Config) -> int:
         """Return from how many gradient steps on a run gains time by compiling, which it then does by itself."""
-        return REPAYS_COMPILING
+        return WRITTEN_REPAYS_COMPILING if cls.is_written(config) else REPAYS_COMPILING
+
+    @classmethod
+    def is_written(cls, config: Config) -> bool:
+        """Return whether its updates are written out in NumPy too, as far as settings tell."""
+        return False
 
     @classmethod
     def require_ranks(cls, name: str) -> None:

@@ -1,7 +1,8 @@
 """A process that has imported what programs of ours need and done nothing else: test programs are forks of it.
 
-Started once for each process that runs tests. A fork of the tests' own process would inherit its threads' locks without the threads,
-its leftovers and its patches, and now and then wait for ever for one of them; here there is one thread, and nothing has happened.
+Started once for each process that runs tests. A fork of the tests' own process would inherit its threads' locks without the
+threads, its leftovers and its patches, and now and then wait for ever for one of them; here there is one thread, and nothing
+has happened.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def sweep(
         asked = folder.staged(asked)
         tell("loading torch")
         if dry:
-            return list_trials(folder, asked)
+            return list_trials(folder, asked, on=on)
     return run_sweep(folder, asked, quiet=quiet, on=on, address=address)
 
 
@@ -182,13 +182,17 @@ def first_settings(folder: SweepFolder, asked: SweepConfig, count: int) -> list[
     return found
 
 
-def list_trials(folder: SweepFolder, asked: SweepConfig) -> int:
-    """Print what would be tried."""
+def list_trials(folder: SweepFolder, asked: SweepConfig, *, on: str = "local") -> int:
+    """Print what would be tried; what would be refused is refused here too."""
     from etude.cli.sweep.view import short_names, shown_values
     from etude.errors import EtudeError
+    from etude.tuning.local import LocalBackend
     from etude.tuning.plan import Plan
 
     plan = Plan(asked)
+    if on == "local":
+        LocalBackend(folder.root, folder.logs, asked.parallel).check(plan.needs)
+    folder.refuse_change(asked)
     size = plan.space.size if asked.method == "grid" else None
     most = min(count for count in (asked.n_trials, size, _LISTED if size is None else None) if count is not None)
     settings = first_settings(folder, asked, most)
@@ -196,6 +200,7 @@ def list_trials(folder: SweepFolder, asked: SweepConfig) -> int:
     refused = 0
     if asked.tune is not None:
         settings = [{}, *settings[:-1]]
+    plan.check(settings)
     for number, values in enumerate(settings):
         try:
             plan.compose(values)

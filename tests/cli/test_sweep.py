@@ -91,6 +91,8 @@ def test_words_win_over_the_sweep_and_a_dry_run_starts_nothing(capsys: pytest.Ca
     assert etude(["sweep", "grid.yaml", "algorithm.learning_rate=5e-4", "training.total_steps=1e3", "--dry"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["0000  gamma=0.9", "0001  gamma=0.99", "2 trials: grid over algorithm.gamma"]
+    assert etude(["sweep", "--config", "grid.yaml", "algorithm.learning_rate=5e-4", "--dry"]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
     assert not Path("runs").exists()
 
 
@@ -110,6 +112,8 @@ def test_words_win_over_the_sweep_and_a_dry_run_starts_nothing(capsys: pytest.Ca
             ["sweep", "grid.yaml", "evaluation.every_steps=0"],
             "eval/return_mean: evaluations are off",
         ),
+        (["sweep"], "etude sweep: name the sweep's file"),
+        (["sweep", "grid.yaml", "--config", "grid.yaml"], "grid.yaml and --config grid.yaml: one file, please"),
         (["sweep", "resume", "grid"], "there is no runs directory"),
         (["tune", "CartPole-v1:random"], "random has no search space of its own"),
         (["tune", "CartPole-v1:ppo", "--trials", "0"], "--trials 0: must be at least 1"),

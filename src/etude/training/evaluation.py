@@ -33,8 +33,8 @@ def evaluation_modes(config: Config) -> tuple[Any, ...]:
 
 def evaluation_metrics(config: Config) -> list[str]:
     """Return every metric that evaluations of this run may log, and that of the best so far."""
-    monitor = Monitor(config.checkpoint.monitor, config.checkpoint.monitor_mode)
-    return [*metric_names(evaluation_modes(config)), monitor.best_name]
+    known = metric_names(evaluation_modes(config))
+    return [*known, Monitor(config.checkpoint.monitor).best_name] if config.checkpoint.monitor in known else known
 
 
 def evaluation_cadence(config: Config, total: int) -> int:

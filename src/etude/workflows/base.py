@@ -62,6 +62,15 @@ class HookResult:
         return not (self.decisions or self.env_steps or self.updates or self.metrics)
 
 
+class LeftAmidError(Exception):
+    """A hook was asked to stop, and everything is as before its call: it will be called again, and does the same."""
+
+
+def never() -> bool:
+    """Return that nobody asks to stop."""
+    return False
+
+
 @dataclass(frozen=True)
 class Phase:
     """The phase a hook runs in, as it stands when the hook is called."""
@@ -88,6 +97,9 @@ class Phase:
     """Updates of the whole run."""
     stretch: Stretch | None = None
     """What this phase makes of the run, where the budget alone does not measure it."""
+    asked_to_stop: Callable[[], bool] = never
+    """Whether the run is asked to stop, in any of the processes that train it, which all ask at the same places. A hook
+    that takes seconds may then undo what it has begun, and raise `LeftAmidError`."""
 
     @property
     def now(self) -> Moment:

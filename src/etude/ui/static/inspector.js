@@ -29,10 +29,11 @@ const drive = new Drive({
   begun: () => {
     pause();
     panels[1].node.hidden = false;
-    stage.classList.add("two");
+    stage.classList.add("two", "driving");
     panels[1].showDriven(state.world);
   },
   done: async (number) => {
+    stage.classList.remove("driving");
     await attempt(async () => {
       const now = await untilDone();
       form.busy(null);
@@ -83,8 +84,8 @@ const content = element(
   { class: "inspector", hidden: true },
   notes,
   transport,
-  element("div", { class: "columns" }, element("div", {}, stage), chartBox),
   drive.node,
+  element("div", { class: "columns" }, element("div", {}, stage), chartBox),
   element("div", { class: "lower" }, branchForm.node, element("section", { class: "other-futures" }, element("h2", {}, "Futures"), futures)),
   element("div", { class: "tab-row" }, tabs, exports),
   tabBody,

@@ -82,7 +82,7 @@ export class Drive {
     this.told.textContent = "";
     this.begun(number);
     announce("driving");
-    this.sliders[0].focus();
+    this.sliders[0].focus({ preventScroll: true });
     requestAnimationFrame((now) => this.play(running, now));
     await this.fetch(running);
   }

@@ -95,7 +95,7 @@ export class WorldView {
   load(world) {
     if (this.world === world) return this.gl !== null;
     this.world = world;
-    this.gl ??= this.canvas.getContext("webgl2", { antialias: true, stencil: true, preserveDrawingBuffer: true });
+    this.gl ??= this.canvas.getContext("webgl2", { alpha: false, antialias: true, stencil: true, preserveDrawingBuffer: true });
     if (!this.gl) return false;
     this.program ??= compiled(this.gl);
     this.shapes = world.shapes.map((shape) => this.upload(shape, world.surfaces));
@@ -273,7 +273,7 @@ export class WorldView {
   }
 }
 
-const tileOf = (distance) => 10 ** Math.round(Math.log10(distance / 4)) / 2;
+const tileOf = (distance) => 10 ** Math.round(Math.log10(distance)) / 4;
 
 function groundColour(canvas) {
   const found = getComputedStyle(canvas).backgroundColor.match(/[\d.]+/g) ?? [230, 232, 236];

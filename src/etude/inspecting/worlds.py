@@ -25,7 +25,7 @@ SHOWN_GROUPS = 3
 MOST_SHAPES = 2000
 KINDS = ("plane", "field", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh")
 """By MuJoCo's number of a geom's type."""
-FREE = 2.5
+FREE = 2.8
 """From how far a thing is looked at, in its own radii."""
 
 Simulated = tuple[Any, Callable[[], Any], bool]

@@ -98,6 +98,7 @@ export class WorldView {
     this.gl ??= this.canvas.getContext("webgl2", { alpha: false, antialias: true, stencil: true, preserveDrawingBuffer: true });
     if (!this.gl) return false;
     this.program ??= compiled(this.gl);
+    this.isUneven = !world.shapes.some((shape) => shape.kind === "plane");
     this.shapes = world.shapes.map((shape) => this.upload(shape, world.surfaces));
     this.floor ??= this.buffers(trianglesOf({ kind: "box", size: [1, 1, 0.0001] }, []));
     return true;
@@ -170,7 +171,7 @@ export class WorldView {
     const { follow, middle } = this.world;
     if (follow === null) return middle;
     const at = from + follow * NUMBERS;
-    return [this.poses[at], this.poses[at + 1], middle[2]];
+    return [this.poses[at], this.poses[at + 1], this.isUneven ? this.poses[at + 2] : middle[2]];
   }
 
   give(values) {

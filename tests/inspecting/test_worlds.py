@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_meshes_and_fields_are_triangles_and_what_is_too_fine_a_box(monkeypatch:
 
     from etude.inspecting import surfaces
 
-    parse: Any = mujoco.MjModel.from_xml_string
+    parse = cast("Any", mujoco).MjModel.from_xml_string
     model = parse(
         """<mujoco><asset>
         <mesh name="wedge" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/>
@@ -137,7 +137,7 @@ def test_commands_stay_within_the_tasks_and_are_three_numbers(driven: Inspector)
     pilot = driven.steered()
     fastest = pilot.facts()["ranges"]["forward"][1]
     assert pilot.limited([99, 0, 0])[0] == fastest
-    for wrong in ([1, 2], "abc", [1, 2, "3"], [1, 2, float("nan")], [True, 0, 0], None, {"forward": 1}):
+    for wrong in ([1, 2], "abc", [1, 2, "3"], [1, 2, float("nan")], [10**400, 0, 0], [True, 0, 0], None, {"forward": 1}):
         with pytest.raises(UserError, match="command: must be"):
             pilot.limited(wrong)
     recording = driven.record(0, max_steps=3)

@@ -12,6 +12,7 @@ from etude.using.play import ENDLESS
 
 Command = tuple[float, float, float]
 """Forward and sideways in m/s, turn in rad/s."""
+FASTEST = 1e6
 NAMES = ("forward", "sideways", "turn")
 
 
@@ -39,8 +40,8 @@ class Pilot:
         is_command = isinstance(asked, list) and len(asked) == len(NAMES)
         if not is_command or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in asked):
             raise UserError("command: must be three numbers, [forward, sideways, turn]")
-        if not torch.isfinite(torch.tensor(asked, dtype=torch.float64)).all():
-            raise UserError("command: must be finite numbers")
+        if not all(abs(each) <= FASTEST for each in asked):
+            raise UserError(f"command: must be numbers from −{FASTEST:g} to {FASTEST:g}")
         driver = Driver(self._robots.task.commands)
         driver.take(Ask((float(asked[0]), float(asked[1]), float(asked[2]))))
         return driver.command

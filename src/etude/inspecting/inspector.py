@@ -242,14 +242,16 @@ class Inspector:
         space: Any = self.environment.single_action_space
         try:
             array = np.asarray(action, dtype=np.float64).reshape(space.shape)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise UserError(f"action {one_line(str(action))}: must be numbers of shape {space.shape}, of {space}") from None
         is_whole = not hasattr(space, "low")
+        if not np.isfinite(array).all() or (is_whole and np.abs(array).max(initial=0) > 2**31):
+            raise UserError(f"action {one_line(str(action))}: is not in {space}")
         if is_whole and not np.array_equal(array, np.rint(array)):
             raise UserError(f"action {one_line(str(action))}: must be whole numbers, of {space}")
         # Our own actions count from 0, whatever the space does.
         given = array.astype(np.int64) + np.asarray(getattr(space, "start", 0)) if is_whole else array.astype(space.dtype)
-        if not np.isfinite(array).all() or not space.contains(given.astype(space.dtype) if space.shape else given[()]):
+        if not space.contains(given.astype(space.dtype) if space.shape else given[()]):
             raise UserError(f"action {one_line(str(action))}: is not in {space}")
         return torch.from_numpy(array).to(torch.int64 if is_whole else torch.float32).unsqueeze(0)
 

@@ -95,7 +95,7 @@ export class WorldView {
   load(world) {
     if (this.world === world) return this.gl !== null;
     this.world = world;
-    this.gl ??= this.canvas.getContext("webgl2", { alpha: false, antialias: true, stencil: true, preserveDrawingBuffer: true });
+    this.gl ??= this.canvas.getContext("webgl2", { alpha: false, antialias: !isSoftware(), stencil: true, preserveDrawingBuffer: true });
     if (!this.gl) return false;
     this.program ??= compiled(this.gl);
     this.isUneven = !world.shapes.some((shape) => shape.kind === "plane");
@@ -138,7 +138,7 @@ export class WorldView {
   draw() {
     const { gl, canvas } = this;
     if (!gl || !this.poses || !this.frames || this.node.hidden || !canvas.clientWidth) return;
-    const dense = Math.min(2, devicePixelRatio || 1);
+    const dense = isSoftware() ? 1 : Math.min(2, devicePixelRatio || 1);
     const size = [canvas.clientWidth, canvas.clientHeight].map((side) => Math.round(side * dense));
     if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
     const from = this.frame * this.shapes.length * NUMBERS;
@@ -272,6 +272,19 @@ export class WorldView {
     event.preventDefault();
     event.stopPropagation();
   }
+}
+
+let software = null;
+
+// Whether the browser draws without a GPU: each pixel then counts.
+function isSoftware() {
+  if (software === null) {
+    const gl = element("canvas").getContext("webgl2");
+    const named = gl?.getExtension("WEBGL_debug_renderer_info");
+    software = /swiftshader|llvmpipe|software/i.test(named ? gl.getParameter(named.UNMASKED_RENDERER_WEBGL) : "");
+    gl?.getExtension("WEBGL_lose_context")?.loseContext();
+  }
+  return software;
 }
 
 const tileOf = (distance) => 10 ** Math.round(Math.log10(distance)) / 4;

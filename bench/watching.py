@@ -4,9 +4,9 @@
     python bench/watching.py --task Pendulum-v1:sac --steps 8000 --pairs 5
 
 Watched: TensorBoard, alerts with a webhook that answers, a sink of one's own, W&B offline where it is installed, run.log and
-the report. Bare: metrics.jsonl and metrics.csv; alerts, the run's log, the report and every sink are left out. Each training is a
-process of its own, and what counts is its user and system time from the first step to the end, threads included; what packages
-take to be imported is not part of it. Both do the same steps, which is checked.
+the report. Bare: metrics.jsonl and metrics.csv; alerts, the run's log, the report and every sink are left out. Each training is
+a process of its own, and what counts is its user and system time from the first step to the end, threads included; what
+packages take to be imported is not part of it. Both do the same steps, which is checked.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def one(task: str, steps: int, *, watched: bool) -> dict[str, Any]:
     from etude.orchestration.orchestrator import Orchestrator
 
     if watched and find_spec("tensorboard"):
-        import torch.utils.tensorboard  # noqa: F401 # its import is not watching
+        import torch.utils.tensorboard  # its import is not watching
     if watched and find_spec("wandb"):
         import wandb  # noqa: F401
     if not watched:

@@ -13,6 +13,7 @@ from etude.config.robots import ActuatorConfig, RobotConfig, SolverConfig
 from etude.errors import UserError
 from etude.robots.models.description import RobotDescription, assign, matches
 from etude.robots.models.model_files import read_model
+from etude.robots.scene_checks import check_feet, check_motors, check_pose
 from etude.robots.soles import Soles, soles_of
 from etude.robots.terrain import Terrain
 
@@ -40,6 +41,8 @@ class Scene:
     base_qpos: int
     base_dof: int
     base_body: int
+    trunk_body: int
+    """The heaviest of the base and what is fixed to it: a URDF's root link often weighs nothing."""
     start_height: float
     """Metres of the base above the ground at which an episode begins: the feet of the default pose hang just over it."""
     default_pose: np.ndarray
@@ -75,6 +78,10 @@ def build_scene(
     _set_options(spec, config)
     joints = [joint.name for joint in spec.joints if joint.type in (_mujoco.mjtJoint.mjJNT_HINGE, _mujoco.mjtJoint.mjJNT_SLIDE)]
     motors = _motors(config.actuators or description.actuators, joints, "environment.robot.actuators")
+    if not motors:
+        raise UserError(f"{description.file}: this robot has no joints that a motor could move")
+    check_motors(description, joints, motors)
+    check_feet(spec, description, FLOOR)
     _add_motors(spec, motors)
     if not config.solver.self_collisions:
         for geom in spec.geoms:
@@ -99,6 +106,8 @@ def build_scene(
     }
     free = model.body(base).jntadr[0]
     default_pose = np.array([pose.get(name, 0.0) for name in names], float)
+    position_limits = np.where(limited, model.jnt_range[ids], [[-np.inf, np.inf]])
+    check_pose(description, pose, names, default_pose, position_limits)
     return Scene(
         model=model,
         spec=spec,
@@ -109,9 +118,10 @@ def build_scene(
         base_qpos=int(model.jnt_qposadr[free]),
         base_dof=int(model.jnt_dofadr[free]),
         base_body=int(model.body(base).id),
+        trunk_body=_trunk(model, int(model.body(base).id)),
         start_height=START_MARGIN - _lowest_point(model, int(free), ids, default_pose),
         default_pose=default_pose,
-        position_limits=np.where(limited, model.jnt_range[ids], [[-np.inf, np.inf]]),
+        position_limits=position_limits,
         stiffness=np.array([motors[name].stiffness for name in names]),
         damping=np.array([motors[name].damping for name in names]),
         effort_limit=np.array([motors[name].effort_limit or np.inf for name in names]),
@@ -122,6 +132,15 @@ def build_scene(
         soles=soles_of(model, description.feet),
         solver=config.solver,
     )
+
+
+def _trunk(model: Any, base: int) -> int:
+    """Return the heaviest body that can't move against the base."""
+    rigid = [base]
+    for body in range(base + 1, model.nbody):
+        if model.body_parentid[body] in rigid and model.body_jntnum[body] == 0:
+            rigid.append(body)
+    return max(rigid, key=lambda body: model.body_mass[body])
 
 
 def _lowest_point(model: Any, free: int, joints: Sequence[int], pose: np.ndarray) -> float:
@@ -242,18 +261,8 @@ def _add_heights(spec: Any, floor: Any, terrain: Terrain) -> None:
 
 
 def _add_sensors(spec: Any, description: RobotDescription, bodies: Sequence[str]) -> None:
-    geoms, parts = {geom.name for geom in spec.geoms}, {body.name for body in spec.bodies}
+    geoms = {geom.name for geom in spec.geoms}
     sense, kinds = _mujoco.mjtSensor, _mujoco.mjtObj
-    for foot in description.feet:
-        if foot not in geoms and foot not in parts:
-            known = sorted(name for name in geoms | parts if name and name != FLOOR)
-            raise UserError(f"{description.file}: feet: there is no geom or body '{foot}' (there are {', '.join(known)})")
-    feet, gait = description.feet, description.gait
-    twice = next((foot for foot in feet if feet.count(foot) > 1), None)
-    if twice is not None:
-        raise UserError(f"{description.file}: feet: '{twice}' is named twice")
-    if gait and len(gait) != len(feet):
-        raise UserError(f"{description.file}: gait={list(gait)}: must have a phase for each of {len(feet)} feet")
     kind = {foot: kinds.mjOBJ_GEOM if foot in geoms else kinds.mjOBJ_BODY for foot in description.feet}
     # Kind by kind: what a term reads of all feet then stands side by side.
     for foot in description.feet:

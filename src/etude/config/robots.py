@@ -145,8 +145,8 @@ class SolverConfig:
     """Shape of the friction cone."""
     impratio: PositiveFloat = 1.0
     """How much stiffer friction is than what keeps bodies apart; higher slips less, and wants an elliptic cone."""
-    self_collisions: bool = False
-    """Whether parts of the robot touch each other."""
+    self_collisions: bool | None = None
+    """Whether parts of the robot touch each other. Default: those that the robot's file names as `touching`, such as legs."""
     contacts: PositiveInt | None = None
     """On a GPU: contacts of each robot that there is room for, on average over all. Default: from the model, at most 16."""
     constraints: PositiveInt | None = None

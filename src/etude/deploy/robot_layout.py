@@ -34,6 +34,10 @@ class JointLayout:
     lower: float | None
     """The range of the joint, rad; null where it has none."""
     upper: float | None
+    stride: float = 0.0
+    """How far it is off the default position at the height of its leg's swing, rad: for `dof_pos_ref_diff`."""
+    foot: int | None = None
+    """Which foot's leg it is of, in the order of `gait.feet`; null: none's."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,8 @@ def _joint(robots: RobotVector, index: int) -> JointLayout:
         effort_limit=_finite(scene.effort_limit[index]),
         lower=_finite(lower),
         upper=_finite(upper),
+        stride=float(scene.stride[index]),
+        foot=None if scene.foot_of_joint[index] < 0 else int(scene.foot_of_joint[index]),
     )
 
 

@@ -114,6 +114,7 @@ def _check_equal(scene: Scene, partners: Sequence[int], signs: Sequence[float]) 
     pose = scene.default_pose
     kinds = {
         "the default pose": (pose * np.array(signs), pose),
+        "the stride": (scene.stride * np.array(signs), scene.stride),
         "the motors' stiffness": (scene.stiffness, scene.stiffness),
         "the motors' damping": (scene.damping, scene.damping),
         "what the motors can do": (scene.effort_limit, scene.effort_limit),

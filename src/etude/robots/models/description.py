@@ -36,10 +36,16 @@ class RobotDescription:
     """Metres of the base above the ground when the robot stands."""
     pose: dict[str, float] = field(default_factory=dict)
     """The default pose: {joint, as a regular expression: rad}; what is not named is at 0."""
+    stride: dict[str, float] = field(default_factory=dict)
+    """How far joints of a leg are off the default pose at the height of its swing: {joint, as a regular expression: rad}."""
     actuators: dict[str, ActuatorConfig] = field(default_factory=lambda: {"all": ActuatorConfig()})
     """Groups of motors."""
     passive: tuple[str, ...] = ()
     """Joints that have no motor, as regular expressions: springs and the like."""
+    knees: tuple[str, ...] = ()
+    """Bodies that begin at a knee: shins, in the order of the feet."""
+    touching: tuple[tuple[str, str], ...] = ()
+    """Bodies that can't pass through each other, as pairs of regular expressions: [[L_(thigh|shin), R_(thigh|shin)]]."""
     mirror: tuple[tuple[str, str], ...] = ()
     """Words of names that mean left and right: [[port, starboard]]. Default: left and right, L and R, FL and FR, and so on."""
     folder: Path = MODELS

@@ -61,6 +61,16 @@ def joint_position_measured(state: State) -> Tensor:
     return position if offset is None else position - offset
 
 
+@OBSERVATIONS.add_for_feet()
+def dof_pos_ref_diff(state: State) -> Tensor:
+    """q − q_ref: joints relative to the robot's `stride` by the gait's clock, rad"""
+    if not state.scene.description.stride:
+        raise UserError(
+            "environment.robot.observations: dof_pos_ref_diff: needs the robot's YAML to say its `stride`: {joint: rad}"
+        )
+    return state.joint_position - state.reference_pose
+
+
 @OBSERVATIONS.add
 def gait_phase(state: State) -> Tensor:
     """sin 2πφ, cos 2πφ: the gait's clock; 0, 0 where the robot is asked to stand"""

@@ -213,6 +213,15 @@ def _joint_widths(given: tuple[tuple[str, float], ...], joints: tuple[str, ...],
     return torch.tensor([named.get(joint, 0.5) for joint in joints], dtype=torch.float32, device=device)
 
 
+@REWARDS.add_for_feet()
+def dof_ref_pos_diff(state: State) -> Tensor:
+    """exp(−2 |q − q_ref|) − 0.2 · min(|q − q_ref|, 0.5), with q_ref the robot's `stride` by the gait's clock"""
+    if not state.scene.description.stride:
+        raise UserError("environment.robot.rewards.dof_ref_pos_diff: needs the robot's YAML to say its `stride`: {joint: rad}")
+    off = (state.joint_position - state.reference_pose).norm(dim=-1)
+    return torch.exp(-2 * off) - 0.2 * off.clamp(max=0.5)
+
+
 @REWARDS.add
 def pose_deviation(state: State) -> Tensor:
     """|q − q₀|²"""
@@ -322,9 +331,24 @@ def landing_force(state: State) -> Tensor:
 @REWARDS.add_for_feet(2)
 def feet_distance(state: State, low: NonNegativeFloat = 0.15, high: NonNegativeFloat = 0.5) -> Tensor:
     """For two feet: (exp(−100 |d − low|₋) + exp(−100 |d − high|₊)) / 2 of their horizontal distance"""
+    return _apart(state.feet_position, low, high, "feet_distance")
+
+
+@REWARDS.add
+def knee_distance(state: State, low: NonNegativeFloat = 0.15, high: NonNegativeFloat = 0.5) -> Tensor:
+    """For two knees, the robot's `knees`: as feet_distance"""
+    if state.knees_position.shape[1] != 2:
+        raise UserError(
+            "environment.robot.rewards.knee_distance: is of robots whose YAML names two `knees`, shins that begin there"
+        )
+    return _apart(state.knees_position, low, high, "knee_distance")
+
+
+def _apart(two: Tensor, low: float, high: float, term: str) -> Tensor:
+    """(N, 2, 3) → 1 where both are between `low` and `high` metres apart, on the ground's plane"""
     if low > high:
-        raise UserError(f"environment.robot.rewards.feet_distance.low={low:g}: must be at most high, {high:g}")
-    distance = (state.feet_position[:, 0, :2] - state.feet_position[:, 1, :2]).norm(dim=-1)
+        raise UserError(f"environment.robot.rewards.{term}.low={low:g}: must be at most high, {high:g}")
+    distance = (two[:, 0, :2] - two[:, 1, :2]).norm(dim=-1)
     near, far = (distance - low).clamp(-0.5, 0), (distance - high).clamp(0, 0.5)
     return (torch.exp(-100 * near.abs()) + torch.exp(-100 * far.abs())) / 2
 

@@ -1,7 +1,8 @@
 """A process that has imported what programs of ours need and done nothing else: test programs are forks of it.
 
-Started once for each process that runs tests. A fork of the tests' own process would inherit its threads' locks without the threads,
-its leftovers and its patches, and now and then wait for ever for one of them; here there is one thread, and nothing has happened.
+Started once for each process that runs tests. A fork of the tests' own process would inherit its threads' locks without the
+threads, its leftovers and its patches, and now and then wait for ever for one of them; here there is one thread, and nothing
+has happened.
 """
 
 from __future__ import annotations
@@ -46,12 +47,18 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     head, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, maxfds=64)
     left, text = _LENGTH.unpack(head)[0], b""
     while len(text) < left:
-        text += connection.recv(left - len(text))
+        more = connection.recv(left - len(text))
+        if not more:
+            raise ConnectionError("the request has no end")
+        text += more
     return json.loads(text), descriptors
 
 
 class Nursery:
-    """Forks what it is asked for, says its number, and later its exit code; it ends with whoever holds its stdin."""
+    """Forks what it is asked for, says its number, and later its exit code.
+
+    It ends with whoever holds its stdin, and what it forked ends with it.
+    """
 
     def __init__(self, address: str) -> None:
         self.selector = selectors.DefaultSelector()
@@ -69,15 +76,19 @@ class Nursery:
 
     def serve(self) -> None:
         """Answer until stdin ends."""
-        while True:
-            for key, _ in self.selector.select():
-                if key.fileobj is sys.stdin:
-                    return
-                if key.fileobj is self.listener:
-                    self._begin(self.listener.accept()[0])
-                else:
+        try:
+            while sys.stdin not in (ready := [key.fileobj for key, _ in self.selector.select()]):
+                if self.woken in ready:
                     self.woken.recv(4096)
-            self._reap()
+                if self.listener in ready:
+                    connection = self.listener.accept()[0]
+                    with contextlib.suppress(OSError, ValueError):  # who asked may have been killed as it asked
+                        self._begin(connection)
+                self._reap()
+        finally:
+            for pid in self.asked_by:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _begin(self, connection: socket.socket) -> None:
         request, descriptors = _receive(connection)

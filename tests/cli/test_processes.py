@@ -117,7 +117,9 @@ def test_a_signal_to_the_parent_saves_once_and_stops_all(
 
 def test_an_exception_on_one_rank_ends_all_with_its_traceback(tmp_path: Path, start: Callable[..., ForkedProgram]) -> None:
     words = ("training.total_steps=960", "environment.backend=gymnasium")
-    command = start("train", "tests.cli.test_processes:ranks/Broken-v0:ppo", *SMALL, *words, "--processes=2", f"--runs={tmp_path}", "-q")
+    command = start(
+        "train", "tests.cli.test_processes:ranks/Broken-v0:ppo", *SMALL, *words, "--processes=2", f"--runs={tmp_path}", "-q"
+    )
     assert command.wait(PATIENCE) == 1
     said = (tmp_path / "said.txt").read_text()
     assert "rank 1: " in said

@@ -10,8 +10,7 @@ import pytest
 
 from etude.config.compose import compose
 from etude.errors import ConfigError, EtudeError
-from etude.orchestration.callbacks import Callback, EarlyStop, Progress
-from etude.orchestration.orchestrator import Orchestrator
+from etude.orchestration.callbacks import Callback, EarlyStop, Progress, load_states
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
 from etude.training import session, sitting
@@ -236,7 +235,5 @@ def test_a_callback_of_ours_that_has_moved_to_another_module_goes_on_with_its_st
             loaded.append(state)
 
     Remembers.__module__, Remembers.__qualname__ = EarlyStop.__module__, EarlyStop.__qualname__
-    orchestrator = Orchestrator.__new__(Orchestrator)
-    orchestrator.callbacks = [Remembers("eval/return_mean", 1.0)]
-    assert orchestrator._load_callbacks(saved) == ["callback Own ends here"]
+    assert load_states([Remembers("eval/return_mean", 1.0)], saved) == ["callback Own ends here"]
     assert loaded == [{"over": [1.0]}]

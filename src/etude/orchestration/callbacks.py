@@ -108,3 +108,33 @@ class EarlyStop(Callback):
         if value is None or value < self.threshold or progress.counters["episodes"] < self.min_episodes:
             return None
         return f"{self.metric} {value:g} reached {self.threshold:g}"
+
+
+def states_of(callbacks: Sequence[Callback]) -> list[dict[str, Any]]:
+    """Return what of each callback goes into a checkpoint."""
+    return [{"type": _name(callback), "state": callback.state_dict()} for callback in callbacks]
+
+
+def load_states(callbacks: Sequence[Callback], saved: list[dict[str, Any]]) -> list[str]:
+    """Restore each callback that was there already, in order; one that a resume has added begins now. Returns what to say."""
+    if not all(set(entry) == {"type", "state"} for entry in saved):  # of an earlier version: the states alone
+        saved = [{"type": _name(each), "state": entry} for each, entry in zip(callbacks, saved, strict=False)]
+    waiting = [(_without_place(entry["type"]), entry["state"]) for entry in saved]
+    notes = []
+    for callback in callbacks:
+        name = _name(callback)
+        place = next((index for index, (kind, _) in enumerate(waiting) if kind == name), None)
+        if place is None:
+            notes.append(f"callback {name.rpartition('.')[2]} begins here")
+        else:
+            callback.load_state_dict(waiting.pop(place)[1])
+    return notes + [f"callback {kind.rpartition('.')[2]} ends here" for kind, _ in waiting]
+
+
+def _name(callback: Callback) -> str:
+    return _without_place(f"{type(callback).__module__}.{type(callback).__qualname__}")
+
+
+def _without_place(name: str) -> str:
+    """Our own classes may move from module to module, and stay the callbacks that a checkpoint speaks of."""
+    return name.rpartition(".")[2] if name.startswith("etude.") else name

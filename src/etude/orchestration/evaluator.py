@@ -14,9 +14,13 @@ from etude.acting.actor import Actor
 from etude.compute.random_streams import derive_seed, global_generators_kept, isolated_global_generators
 from etude.compute.trees import map_tree
 from etude.environments.vector import RAW_REWARD, VectorEnvironment
-from etude.errors import EnvironmentFailureError, NonFiniteError
+from etude.errors import EnvironmentFailureError, EtudeError, NonFiniteError
 
+Attend = Callable[[int, int, int], bool]
+"""Hears at every step of an evaluation of the episodes done, of how many, and of decisions; says whether to go on."""
 MAX_ENVS = 16
+SECONDS_BETWEEN_NEWS = 15
+"""Of an evaluation that takes long."""
 MEASURES = (
     "return_mean",
     "return_std",
@@ -80,6 +84,10 @@ def confidence_interval(values: np.ndarray, coverage: float = 0.95, resamples: i
     return float(low), float(high)
 
 
+class EvaluationAbandonedError(EtudeError):
+    """Whoever attended an evaluation ended it; nothing was measured."""
+
+
 def evaluate_episodes(
     policy: Any,
     environment: VectorEnvironment,
@@ -90,13 +98,15 @@ def evaluate_episodes(
     device: torch.device | str = "cpu",
     timeout_s: float | None = None,
     on_progress: Callable[[int], None] | None = None,
+    attend: Callable[[int, int], bool] | None = None,
     captured: bool = False,
 ) -> EvaluationResult:
     """Run exactly `episodes` episodes to their end, the same number in every environment (give or take one).
 
     Taking whichever episodes finish first would favour short ones: each environment has its quota instead. The global
-    generators are seeded too, for environments of other people that read them, and put back. `captured` has a policy on a
-    GPU act as CUDA graphs, where it can.
+    generators are seeded too, for environments of other people that read them, and put back. `attend` is asked at every
+    step, with the episodes and decisions until then, whether to go on: if not, `EvaluationAbandonedError` is raised.
+    `captured` has a policy on a GPU act as CUDA graphs, where it can.
     """
     device, count = torch.device(device), environment.num_envs
     quota = np.array([episodes // count + (i < episodes % count) for i in range(count)])
@@ -108,7 +118,7 @@ def evaluate_episodes(
     raw_returns: list[list[float]] = [[] for _ in range(count)]
     running_raw, has_raw = np.zeros(count), False
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    finished = 0
+    finished = decisions = 0
     with torch.no_grad(), isolated_global_generators(seed):
         observation, _ = environment.reset([derive_seed(seed, "env", i) for i in range(count)])
         state = actor.initial_state(count)
@@ -117,6 +127,9 @@ def evaluate_episodes(
         while finished < episodes:
             if deadline is not None and time.monotonic() > deadline:
                 break
+            if attend is not None and not attend(finished, decisions):
+                raise EvaluationAbandonedError(f"stopped after {finished} of {episodes} episodes")
+            decisions += 1
             seen = map_tree(lambda t: t.to(device), observation)
             action, state, _ = actor(seen, state, is_first.to(device))
             step = environment.step(action.to(environment.device))
@@ -169,6 +182,21 @@ def metric_names(modes: Sequence[str]) -> list[str]:
     return [f"{prefix}{measure}" for prefix in prefixes for measure in MEASURES]
 
 
+def attending(now: Callable[[], float], say: Callable[[str], None] | None, goes_on: Callable[[], bool]) -> Attend:
+    """Return who attends an evaluation: `say` hears how far it has come every now and then, `goes_on` may end it."""
+    said_at = now()
+
+    def attend(done: int, episodes: int, decisions: int) -> bool:
+        nonlocal said_at
+        if say is not None and now() - said_at >= SECONDS_BETWEEN_NEWS:
+            said_at = now()
+            with global_generators_kept():
+                say(f"evaluating: {done} of {episodes} episodes, {decisions:,} decisions")
+        return goes_on()
+
+    return attend
+
+
 class Evaluator:
     """Evaluates during training. Seeds derive from the run's seed and the steps done, so nothing else is disturbed."""
 
@@ -189,8 +217,11 @@ class Evaluator:
         self._num_envs = num_envs or min(episodes, MAX_ENVS)
         self._seed, self._device, self._captured = seed, device, captured
 
-    def evaluate(self, policy: Any, env_steps: int, updates: int) -> dict[str, float]:
-        """Return the eval/ metrics of the policy as it is; a second mode gets its own prefix."""
+    def evaluate(self, policy: Any, env_steps: int, updates: int, attend: Attend | None = None) -> dict[str, float]:
+        """Return the eval/ metrics of the policy as it is; a second mode gets its own prefix.
+
+        If `attend` ends it, the result is empty.
+        """
         if self._environment is None:
             # The same ones whenever they are made: a resumed run makes them at another moment.
             with isolated_global_generators(derive_seed(self._seed, "evaluate")):
@@ -198,16 +229,20 @@ class Evaluator:
         metrics: dict[str, float] = {}
         seed = derive_seed(self._seed, "evaluate", env_steps, updates)
         for position, mode in enumerate(self._modes):
-            result = evaluate_episodes(
-                policy,
-                self._environment,
-                self._episodes,
-                mode=mode,
-                seed=seed,
-                device=self._device,
-                timeout_s=self._timeout_s,
-                captured=self._captured,
-            )
+            try:
+                result = evaluate_episodes(
+                    policy,
+                    self._environment,
+                    self._episodes,
+                    mode=mode,
+                    seed=seed,
+                    device=self._device,
+                    timeout_s=self._timeout_s,
+                    attend=None if attend is None else lambda done, decisions: attend(done, self._episodes, decisions),
+                    captured=self._captured,
+                )
+            except EvaluationAbandonedError:
+                return {}
             metrics |= result.metrics("eval/" if position == 0 else f"eval/{mode}_")
         return metrics
 

@@ -21,9 +21,9 @@ from etude.errors import EnvironmentFailureError, EtudeError, NonFiniteError
 from etude.orchestration.attached import Attendant, CheckpointWriter, Row, RowSink
 from etude.orchestration.best_evaluations import BestEvaluations, Monitor, Ranked
 from etude.orchestration.cadences import Cadences, Grids
-from etude.orchestration.callbacks import MOST_RECENT, AlertBoard, Callback, Progress
+from etude.orchestration.callbacks import MOST_RECENT, AlertBoard, Callback, Progress, load_states, states_of
 from etude.orchestration.clock import Stopwatch
-from etude.orchestration.evaluator import Evaluator
+from etude.orchestration.evaluator import Attend, Evaluator, attending
 from etude.orchestration.finite import check_finite
 from etude.orchestration.phase_scheduler import Action, PhaseScheduler
 from etude.orchestration.state_kinds import check_kinds
@@ -72,6 +72,11 @@ class Orchestrator:
         self._attendant: Attendant | None = None
         self._asked_to_stop: str | None = None  # by a signal or a caller, at any moment
         self._interrupted: str | None = None  # the same, once all processes know of it
+        self._is_in_a_hurry = False  # a stop that does not wait for an evaluation
+        self._owes_evaluation = False
+        """Whether such a stop cut off the evaluation of the boundary it stands at: the next sitting begins with it."""
+        self.on_long_evaluation: Callable[[str], None] | None = None
+        """Hears how far an evaluation has come, every quarter of a minute."""
         self._memory, self._system = MemoryPeaks(), SystemUse()
         self.recent: deque[Row] = deque(maxlen=MOST_RECENT)
         """The last rows, for callbacks to look back on."""
@@ -119,12 +124,13 @@ class Orchestrator:
     def rows(self) -> Iterator[Row]:
         """Train, yielding each row of metrics as it is logged; whoever leaves the loop leaves a saved run."""
         self.stop_reason = self._interrupted = self._asked_to_stop = None
+        self._is_in_a_hurry = False
         self.stopwatch.start(self.scheduler.reading())
         self._began_at, last_save = self._position(), self.stopwatch.now()
         self._tell(lambda callback: callback.on_start(self.progress()))
         if self._saved_at is None:
             self.save()
-        while self.stop_reason is None and self._cycle_done():
+        while self.stop_reason is None and (self._owes_evaluation or self._cycle_done()):
             row = self._boundary_row()
             if row is not None:
                 try:
@@ -134,13 +140,13 @@ class Orchestrator:
                     self.interrupt(LEFT)
             overdue = self._save_seconds is not None and self.stopwatch.now() - last_save >= self._save_seconds
             overdue = self._agree((self._attendant is not None and self._attendant.look()) or overdue)
-            if overdue or self._is_due("save") or self._interrupted:
+            if overdue or self._saved_at is None or self._is_due("save") or self._interrupted:
                 self._require_finite()
                 self.save()
                 last_save = self.stopwatch.now()
             elif self._ranked is not None:
                 self.save(policy_only=True)
-            if self._interrupted and not self.scheduler.is_finished:
+            if self._interrupted and not self.is_complete:
                 # Saved, and nothing else: no row and no evaluation, so that a stop leaves no trace in what follows.
                 self.stop_reason = self.stop_reason or self._interrupted
                 self._end()
@@ -172,9 +178,12 @@ class Orchestrator:
         """Save before anything else once training goes on, though the state is a checkpoint's."""
         self._saved_at = None
 
-    def interrupt(self, reason: str) -> None:
-        """Ask the loop to save and stop at the next cycle boundary; safe to call from a signal handler."""
-        self._asked_to_stop = reason
+    def interrupt(self, reason: str, *, hurry: bool = False) -> None:
+        """Ask the loop to save and stop at the next cycle boundary; safe to call from a signal handler.
+
+        In a hurry it does not wait for an evaluation of that boundary, which may take minutes: a resume begins with it.
+        """
+        self._asked_to_stop, self._is_in_a_hurry = reason, hurry
 
     @property
     def is_asked_to_stop(self) -> bool:
@@ -191,6 +200,11 @@ class Orchestrator:
         """Train to another number of environment steps, as a run that is resumed with it would."""
         self.scheduler.change_budget(total_steps)
         self.stopwatch.change_clock(self.scheduler.clock, self.scheduler.reading())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the budget is spent, and what it came to is measured."""
+        return self.scheduler.is_finished and not self._owes_evaluation
 
     @property
     def was_interrupted(self) -> bool:
@@ -283,11 +297,16 @@ class Orchestrator:
     # ---- rows, evaluations, saves -------------------------------------------------------------------------------------------
 
     def _boundary_row(self) -> Row | None:
-        if self._watches_cycles:
+        if self._watches_cycles and not self._owes_evaluation:
             self._tell(lambda callback: callback.on_cycle(self.progress()), may_stop=True)
         # At the end too, before the row: the last step has one row and one save, with its evaluation in both.
-        if self._is_due("evaluate") or (self.scheduler.is_finished and self._is_unmeasured()):
-            self._evaluate()
+        if self._owes_evaluation or self._is_due("evaluate") or (self.scheduler.is_finished and self._is_unmeasured()):
+            attend = attending(self.stopwatch.now, self.on_long_evaluation, lambda: not self._is_in_a_hurry)
+            owed, self._owes_evaluation = self._owes_evaluation, not self._evaluate(attend)
+            if self._owes_evaluation:
+                return None
+            if owed:
+                self._saved_at = None  # what was saved here has no measurement
         return self._log() if self._evaluation or self._is_due("log") else None
 
     def _final_row(self) -> Row | None:
@@ -303,20 +322,25 @@ class Orchestrator:
         """Whether the end of the run calls for an evaluation: not where only phases evaluate, or nothing does."""
         return self._grids.has("evaluate") and self._last_evaluation_at != self._position()
 
-    def _evaluate(self) -> None:
-        self._grids.done("evaluate")
+    def _evaluate(self, attend: Attend | None = None) -> bool:
+        """Measure the policy; False if `attend` ended that."""
         if self.evaluator is None:
-            return
+            self._grids.done("evaluate")
+            return True
         self._check_finite()
         self._tell(lambda callback: callback.on_evaluation_start(self.progress()))
         with self.stopwatch.timed("evaluate"):
             policy, steps, updates = self.workflow.policy(), self.counters.env_steps, self.counters.updates
-            metrics = self.world.from_first(partial(self.evaluator.evaluate, policy, steps, updates))
+            metrics = self.world.from_first(partial(self.evaluator.evaluate, policy, steps, updates, attend))
+        if not metrics:
+            return False
+        self._grids.done("evaluate")
         self._ranked = self.best.add(metrics, steps, updates) or self._ranked
         if self.best.value is not None:
             metrics[self.best.monitor.best_name] = self.best.value
         self._last_evaluation_at = self._position()
         self._evaluation = self.last_evaluation = metrics
+        return True
 
     def _log(self) -> Row:
         with self.stopwatch.timed("log"):
@@ -360,6 +384,7 @@ class Orchestrator:
                 self._grids.done("save")
                 parts |= self.state_dict()
             metadata = {"phase": self.scheduler.current_phase.name, "metrics": self.last_evaluation, "best": self.best.value}
+            metadata |= {"owes_evaluation": True} if self._owes_evaluation else {}
             is_best = False
             if self._ranked is not None:
                 monitor, is_best = self.best.monitor, self._ranked.place == 0
@@ -406,7 +431,7 @@ class Orchestrator:
         """Return the whole run: what every process shares, and what is this process's own."""
         shared = {
             "workflow": self.workflow.state_dict(),
-            "callbacks": [{"type": _name(callback), "state": callback.state_dict()} for callback in self.callbacks],
+            "callbacks": states_of(self.callbacks),
             "evaluation": {"last": self.last_evaluation, "at": self._last_evaluation_at, "best": self.best.state_dict()},
             **self._counts(),
         }
@@ -425,6 +450,7 @@ class Orchestrator:
             "scheduler": self.scheduler.state_dict(),
             "cadences": self._grids.state_dict(),
             "rollbacks": self.rollbacks,
+            "owes_evaluation": self._owes_evaluation,
             "elapsed_s": self.stopwatch.elapsed_s,
         }
 
@@ -436,7 +462,7 @@ class Orchestrator:
         self.workflow.load_rank_state_dict(own.get("workflow", {}))
         self.counters.load_state_dict(shared["counters"])
         self.scheduler.load_state_dict(shared["scheduler"])
-        notes = self._load_callbacks(shared["callbacks"])
+        notes = load_states(self.callbacks, shared["callbacks"])
         self._grids.load_state_dict(shared["cadences"])
         self.last_evaluation = shared["evaluation"]["last"]
         self.best.load_state_dict(shared["evaluation"]["best"])
@@ -444,6 +470,7 @@ class Orchestrator:
         self._last_evaluation_at = shared["evaluation"]["at"]
         self.stopwatch.elapsed_s = shared["elapsed_s"]
         self.rollbacks = shared.get("rollbacks", 0)
+        self._owes_evaluation = shared.get("owes_evaluation", False)
         collector, begin = self.collector, self.workflow.initial_state
         note = None if collector is None else collector.load_state_dict(own["collector"], begin)
         for name, buffer in self.buffers.items():
@@ -452,30 +479,6 @@ class Orchestrator:
         self._saved_at = self._position()
         return [*notes, note] if note else notes
 
-    def _load_callbacks(self, saved: list[dict[str, Any]]) -> list[str]:
-        """Restore each callback that was there already, in order; one that a resume has added begins now."""
-        if not all(set(entry) == {"type", "state"} for entry in saved):  # of an earlier version: the states alone
-            saved = [{"type": _name(each), "state": entry} for each, entry in zip(self.callbacks, saved, strict=False)]
-        waiting = [(_without_place(entry["type"]), entry["state"]) for entry in saved]
-        notes = []
-        for callback in self.callbacks:
-            name = _name(callback)
-            place = next((index for index, (kind, _) in enumerate(waiting) if kind == name), None)
-            if place is None:
-                notes.append(f"callback {name.rpartition('.')[2]} begins here")
-            else:
-                callback.load_state_dict(waiting.pop(place)[1])
-        return notes + [f"callback {kind.rpartition('.')[2]} ends here" for kind, _ in waiting]
-
 
 def _seconds(cadences: Cadences) -> float | None:
     return None if cadences.save_minutes is None else cadences.save_minutes * 60
-
-
-def _name(callback: Callback) -> str:
-    return _without_place(f"{type(callback).__module__}.{type(callback).__qualname__}")
-
-
-def _without_place(name: str) -> str:
-    """Our own classes may move from module to module, and stay the callbacks that a checkpoint speaks of."""
-    return name.rpartition(".")[2] if name.startswith("etude.") else name

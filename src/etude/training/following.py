@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class Following(Training):
     def __iter__(self) -> Iterator[Row]:
         orchestrator = self.orchestrator
         try:
-            with stopping_on_signals(orchestrator.interrupt, quiet=True) as received:
+            with stopping_on_signals(partial(orchestrator.interrupt, hurry=True), quiet=True) as received:
                 self._generators.put_back()
                 yield from self._followed()
             self.signal = received[0] if received else None
@@ -39,7 +40,7 @@ class Following(Training):
             raise EtudeError(told) from error
         finally:
             orchestrator.close()
-        done = orchestrator.scheduler.is_finished
+        done = orchestrator.is_complete
         status = "finished" if done else "interrupted" if orchestrator.was_interrupted else "stopped"
         self.outcome = Outcome(self.run, status, orchestrator.stop_reason or "")
 

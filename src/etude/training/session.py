@@ -166,7 +166,7 @@ def reopen(
                 notes.append(f"resumed from checkpoint {found.name}")
             notes += load_checkpoint(orchestrator, found, config, force=force)
         # One that was killed between its last save and its last word has that word still to say.
-        if orchestrator.scheduler.is_finished and run.status == "finished":
+        if orchestrator.is_complete and run.status == "finished":
             raise UserError(_is_finished(run, config, orchestrator))
         world.wait()
         together.run_of_first(run.path)

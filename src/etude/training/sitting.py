@@ -148,6 +148,7 @@ class Training:
             heard = {"say": console.message, "alerts": alerts, "status": report, "keyboard": keyboard}
             attendant = Attendant(run, config, orchestrator, **heard, changed=partial(self._adopt, console))
             orchestrator.attend_with(attendant)
+            orchestrator.on_long_evaluation = console.message
             report.refresh(at_once=True)
             status = "failed"
             try:
@@ -157,7 +158,7 @@ class Training:
                 ):
                     yield from self._rows(store, rows, console, watching)
                 self.signal = received[0] if received else None
-                done = orchestrator.scheduler.is_finished
+                done = orchestrator.is_complete
                 status = "finished" if done else "interrupted" if orchestrator.was_interrupted else "stopped"
             except EnvironmentFailureError as error:
                 orchestrator.stop_reason = orchestrator.stop_reason or str(error)
@@ -249,7 +250,7 @@ class Training:
 
 
 def _interrupt(orchestrator: Orchestrator, keyboard: Keyboard | None, reason: str) -> None:
-    orchestrator.interrupt(reason)
+    orchestrator.interrupt(reason, hurry=True)
     if keyboard is not None:
         keyboard.release()  # now: the next signal ends this process at once
 

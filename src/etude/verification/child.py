@@ -76,6 +76,7 @@ class WatchCycles(Watch):
     def __init__(self, orchestrator: Any, request: dict[str, Any], pipe: Pipe) -> None:
         super().__init__(orchestrator, request, pipe)
         self.stop_at = request["stop_at"]
+        self.owes_evaluation = request["owes_evaluation"]
         self.saving = False
 
     def on_cycle(self, progress: Progress) -> None:
@@ -85,7 +86,10 @@ class WatchCycles(Watch):
         reached = all(now >= goal for now, goal in zip(here, self.stop_at, strict=True))
         # Where the budget is spent it ends by itself, with a last row and an evaluation.
         self.stopping = self.stopping or (reached and progress.counters["env_steps"] < progress.total_steps)
-        if self.saving or self.stopping:
+        if self.saving and self.owes_evaluation:  # as a stop within that evaluation does
+            self.stopping = True
+            self.orchestrator.interrupt(STOP, hurry=True)
+        elif self.saving or self.stopping:
             self.orchestrator.interrupt(STOP)
 
     def on_checkpoint(self, progress: Progress, path: Path) -> None:
@@ -127,7 +131,7 @@ def run_again(request: dict[str, Any], pipe: Pipe) -> None:
     pipe.say(
         ended={
             "position": position(training.orchestrator.counters.as_dict()),
-            "finished": training.orchestrator.scheduler.is_finished,
+            "finished": training.orchestrator.scheduler.is_finished and not request["owes_evaluation"],
             "stopped": watch.stopping,
             "borrowed": borrowed_modules(request["moved"]),
         }

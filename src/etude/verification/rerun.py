@@ -76,6 +76,7 @@ def run_again(
         "allow_imports": allow_imports,
         "root": str(folder / "runs"),
         "keep_at": None if subject.last is None else list(Position.of(subject.last.counters)),
+        "owes_evaluation": subject.last is not None and bool(subject.last.metadata.get("owes_evaluation")),
         "kept": str(kept),
         "end": list(subject.whole),
         "moved": None if place.moved is None else [str(path) for path in place.moved],

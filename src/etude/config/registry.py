@@ -171,6 +171,10 @@ algorithms = Registry(
     "algorithm",
     {
         "a2c": ("etude.workflows.a2c:A2C", "Advantage actor-critic, one gradient step a rollout; any actions"),
+        "bc": (
+            "etude.workflows.bc:BC",
+            "Behaviour cloning from a dataset: Gaussian, mixture, memory; discrete and bounded continuous actions",
+        ),
         "cma_es": (
             "etude.workflows.cma_es:CMAESWorkflow",
             "Evolution of a small policy by CMA-ES: whole episodes, no gradients; discrete and bounded continuous actions",
@@ -278,6 +282,7 @@ encoders = Registry(
 buffers = Registry(
     "buffer",
     {
+        "dataset": ("etude.datasets.buffer:DatasetBuffer", "Episodes that were recorded before, the same for the whole run"),
         "hindsight": (
             "etude.buffers.replay:HindsightBuffer",
             "For tasks with goals: transitions as if what was reached had been the goal",

@@ -195,6 +195,10 @@ algorithms = Registry(
             "etude.workflows.dreamer.dreamer:DreamerV2",
             "DreamerV2: a state of classes with balanced divergences; discrete and continuous actions",
         ),
+        "iql": (
+            "etude.workflows.iql:IQL",
+            "Implicit Q-learning from a dataset, then fine-tuning online if asked; bounded continuous actions",
+        ),
         "planet": (
             "etude.workflows.planet:Planet",
             "PlaNet: a world model alone, planned in at every decision; continuous actions",
@@ -213,6 +217,10 @@ algorithms = Registry(
         "td3": (
             "etude.workflows.td3:TD3",
             "Twin delayed deterministic policy gradients, DDPG as settings of it; continuous actions",
+        ),
+        "td3_bc": (
+            "etude.workflows.td3_bc:TD3BC",
+            "TD3 on a dataset with behaviour cloning, then fine-tuning online if asked; bounded continuous actions",
         ),
         "tdmpc": (
             "etude.workflows.tdmpc.tdmpc:TDMPC",

@@ -48,14 +48,19 @@ class OfflineConfig(AlgorithmSettings):
 
     def problems(self, config: Config) -> Iterator[str]:
         """Yield what is wrong with these settings taken together."""
-        environment = config.environment
-        if environment.normalize_observations != "off":
-            yield (
-                f"environment.normalize_observations={environment.normalize_observations}: {self.name} takes the scale "
-                "from its dataset (algorithm.normalize); set it to off"
-            )
-        if environment.normalize_rewards:
-            yield f"environment.normalize_rewards: not with {self.name}, whose dataset has rewards as they were paid"
+        yield from data_problems(self.name, config)
+
+
+def data_problems(algorithm: str, config: Config) -> Iterator[str]:
+    """Yield which settings of the environment can't be combined with a dataset."""
+    environment = config.environment
+    if environment.normalize_observations != "off":
+        yield (
+            f"environment.normalize_observations={environment.normalize_observations}: {algorithm} takes the scale from its "
+            "dataset (algorithm.normalize); set it to off"
+        )
+    if environment.normalize_rewards:
+        yield f"environment.normalize_rewards: not with {algorithm}, whose dataset has rewards as they were paid"
 
 
 class Recorded(Source):

@@ -22,15 +22,16 @@ BELOW = {
     "environments": "compute config",
     "robots": "environments compute config",
     "buffers": "compute config",
+    "datasets": "buffers environments runs compute config",
     "components": "environments buffers compute config",
     "learning": "components buffers compute config",
     "acting": "components environments compute",
-    "workflows": "acting learning components environments buffers compute config",
+    "workflows": "acting learning components datasets environments buffers compute config",
     "orchestration": "workflows acting environments compute config",
     "runs": "",
     "telemetry": "",
     "training": "orchestration workflows acting components buffers robots environments reporting runs telemetry compute config",
-    "using": "training saved_components orchestration workflows acting components robots environments runs telemetry "
+    "using": "training saved_components orchestration workflows acting components datasets robots environments runs telemetry "
     "compute config",
     "inspecting": "using training orchestration workflows acting components environments runs compute config",
     "saved_components": "training workflows acting components environments runs compute config",
@@ -47,7 +48,7 @@ BELOW = {
     "ui": "inspecting control comparison runs telemetry",
     "api": "using training saved_components orchestration workflows acting buffers environments runs telemetry config",
     "cli": "ui mcp_server control launching deploy verification diagnosis reporting comparison tuning inspecting using "
-    "training orchestration robots environments runs telemetry compute config",
+    "training orchestration robots datasets buffers environments runs telemetry compute config",
 }
 HALL = {"__init__", "__main__", "api", "errors"}
 """The only modules that stand directly in the package."""

@@ -51,6 +51,14 @@ class Buffer(ABC):
     def begin(self, observation: Any) -> None:  # noqa: B027 # most need to know nothing
         """See the first observation (N, ...) of the run before it is written; raise UserError if that can't work."""
 
+    @property
+    def spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]] | None:
+        """What was seen and done in experience that it brings along; None where all of it is still to be collected."""
+        return None
+
+    def check_fits(self, environment: Any, task: str) -> None:  # noqa: B027 # most bring nothing
+        """Raise UserError unless the experience that it brings along could be of this environment."""
+
     def notes(self) -> list[str]:
         """Return what a user would want to know before the run begins, a line each."""
         return []

@@ -331,6 +331,11 @@ class BoundedHead(ActionHead):
         """(N, D) in [-1, 1] → (N, *space.shape), inside the bounds"""
         return self.middle + self.reach * sample.clamp(-1, 1).reshape(-1, *self._shape)
 
+    def from_environment(self, action: Tensor) -> Tensor:
+        """(..., *space.shape) → (..., D) in [-1, 1]"""
+        scaled = (action - self.middle) / self.reach.clamp_min(1e-12)
+        return scaled.reshape(*scaled.shape[: scaled.ndim - len(self._shape)], self.actions).clamp(-1, 1)
+
 
 class SquashedGaussianHead(BoundedHead):
     """Mean and standard deviation both depend on the observation."""

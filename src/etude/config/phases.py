@@ -160,9 +160,14 @@ def phase_problems(phases: Sequence[PhaseSpec], workflow: Any, buffers: Collecti
             yield f"training.phases: phase '{phase.name}': which buffer? there are {', '.join(buffers)}"
 
 
-def unfed_problems(phases: Sequence[PhaseSpec]) -> Iterator[str]:
-    """Yield which phase of a new run learns before anything has been collected; a hook of an algorithm's own may do that."""
+def unfed_problems(phases: Sequence[PhaseSpec], brought: Collection[str] = ()) -> Iterator[str]:
+    """Yield which phase of a new run learns before anything has been collected; a hook of an algorithm's own may do that.
+
+    Buffers that are `brought` along hold something from the beginning.
+    """
     for phase in phases:
+        if phase.buffer in brought or (phase.buffer is None and brought):
+            return
         hooks = {hook.name for hook in phase.hooks}
         if phase.collects or hooks - {"update", "evaluate"}:
             return

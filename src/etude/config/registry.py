@@ -171,6 +171,10 @@ algorithms = Registry(
     "algorithm",
     {
         "a2c": ("etude.workflows.a2c:A2C", "Advantage actor-critic, one gradient step a rollout; any actions"),
+        "bc": (
+            "etude.workflows.bc:BC",
+            "Behaviour cloning from a dataset: Gaussian, mixture, memory; discrete and bounded continuous actions",
+        ),
         "cma_es": (
             "etude.workflows.cma_es:CMAESWorkflow",
             "Evolution of a small policy by CMA-ES: whole episodes, no gradients; discrete and bounded continuous actions",
@@ -191,6 +195,10 @@ algorithms = Registry(
             "etude.workflows.dreamer.dreamer:DreamerV2",
             "DreamerV2: a state of classes with balanced divergences; discrete and continuous actions",
         ),
+        "iql": (
+            "etude.workflows.iql:IQL",
+            "Implicit Q-learning from a dataset, then fine-tuning online if asked; bounded continuous actions",
+        ),
         "planet": (
             "etude.workflows.planet:Planet",
             "PlaNet: a world model alone, planned in at every decision; continuous actions",
@@ -209,6 +217,10 @@ algorithms = Registry(
         "td3": (
             "etude.workflows.td3:TD3",
             "Twin delayed deterministic policy gradients, DDPG as settings of it; continuous actions",
+        ),
+        "td3_bc": (
+            "etude.workflows.td3_bc:TD3BC",
+            "TD3 on a dataset with behaviour cloning, then fine-tuning online if asked; bounded continuous actions",
         ),
         "tdmpc": (
             "etude.workflows.tdmpc.tdmpc:TDMPC",
@@ -278,6 +290,7 @@ encoders = Registry(
 buffers = Registry(
     "buffer",
     {
+        "dataset": ("etude.datasets.buffer:DatasetBuffer", "Episodes that were recorded before, the same for the whole run"),
         "hindsight": (
             "etude.buffers.replay:HindsightBuffer",
             "For tasks with goals: transitions as if what was reached had been the goal",

@@ -24,6 +24,7 @@ from etude.config.schema import Config
 from etude.config.validate import Part
 from etude.environments.make import make_environment
 from etude.environments.space_data import check_spaces
+from etude.environments.unplayed import Unplayed
 from etude.environments.vector import VectorEnvironment
 from etude.errors import ConfigError, UserError
 from etude.orchestration.cadences import Cadences
@@ -162,6 +163,8 @@ def build(
     workflow_class = _workflow_class(config)
     phases = _phases(config, workflow_class)
     streams = RandomStreams(experiment.seed, device, world.rank)
+    stores = {name: _build_buffer(options, config, name) for name, options in config.buffers.items()}
+    environment = environment or _unplayed(config, phases, stores)
     if config.environment.samplers:
         collector = build_remote_collector(config, streams, device)
         environment = collector.environment
@@ -171,7 +174,6 @@ def build(
         )
         collector = Collector(environment, streams, device, keep_paths=config.training.keep_paths)
     _check_described(config, environment)
-    stores = {name: _build_buffer(options, config, name) for name, options in config.buffers.items()}
     _check_buffers(stores, phases, workflow_class, config)
     added = workflow_class.extra_columns(config, environment.single_observation_space, environment.single_action_space)
     for store in stores.values():
@@ -204,6 +206,23 @@ def build(
         callbacks=_callbacks(config, environment),
         monitor=build_monitor(config),
     )
+
+
+def _unplayed(config: Config, phases: Sequence[PhaseSpec], stores: Mapping[str, Buffer]) -> VectorEnvironment | None:
+    """Return what stands in for the environment where no phase acts in it and a buffer brings its spaces along; else None.
+
+    Then nothing of the task needs to be installed, unless it is evaluated: that it fits is looked at before the run begins.
+    """
+    brought = next((store for store in stores.values() if store.spaces is not None), None)
+    if brought is None or brought.spaces is None or any(phase.collects for phase in phases):
+        return None
+    if build_evaluator(config, torch.device("cpu"), phases, captured=False) is not None:
+        task = make_environment(config.environment, num_envs=1)
+        try:
+            brought.check_fits(task, config.environment.id)
+        finally:
+            task.close()
+    return Unplayed(*brought.spaces, config.environment.num_envs)
 
 
 def _check_described(config: Config, environment: VectorEnvironment) -> None:

@@ -85,7 +85,8 @@ def start(
     check_sinks(config)
     check_rules(config)
     trust.check_key()
-    if problems := list(unfed_problems(orchestrator.scheduler.phases)):
+    brought = [name for name, buffer in orchestrator.buffers.items() if buffer.spaces is not None]
+    if problems := list(unfed_problems(orchestrator.scheduler.phases, brought)):
         raise ConfigError(*problems)
     orchestrator.begin()
     world.wait()  # a run that one of them can't train is none

@@ -91,8 +91,7 @@ class TD3(PolicyWorkflow, WithCritics):
         """Bind actor and critics, and build what surrounds them."""
         super().initialize(context)
         self.head = _head(context.action_space).to(context.device)
-        mode = context.config.environment.normalize_observations
-        self.normalizer = ObservationNormalizer(context.observation_space, mode).to(context.device)
+        self.normalizer = self.observation_scale(context)
         self._policy = ActorPolicy(self.normalizer, self.actor, self.head, context.observation_space, with_log_prob=False)
         self._policy.stochastic = False
         self.target_actor, self.target_critic = target_of(self.actor), target_of(self.critic)
@@ -105,6 +104,11 @@ class TD3(PolicyWorkflow, WithCritics):
         )
         self.scheduled("exploration_noise")
         self._executor = self.executor(self.losses())
+
+    def observation_scale(self, context: Context) -> ObservationNormalizer:
+        """Return what puts observations on their scale."""
+        mode = context.config.environment.normalize_observations
+        return ObservationNormalizer(context.observation_space, mode).to(context.device)
 
     def losses(self) -> Update:
         """Critics every time; now and then the actor against the new critics, and the targets with it."""

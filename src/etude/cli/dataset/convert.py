@@ -1,0 +1,57 @@
+"""`etude dataset convert`: from and to other formats."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from etude.cli.dataset.root import DatasetsFolder, datasets_root
+from etude.cli.output import note, say
+
+Source = Annotated[str, Parameter(name="SOURCE", help="A dataset's name, minari:ID, or a file .hdf5, .h5 or .npz.")]
+Target = Annotated[str, Parameter(name="TARGET", help="What to write: a name, minari:ID, or such a file.")]
+
+
+def convert(source: Source, target: Target, /, *, env: str | None = None, datasets: DatasetsFolder = None) -> int:
+    """Convert a dataset from another format to Etude's, or from Etude's to another one.
+
+    Nothing pickled is read, no link inside a file is followed, and what a file unpacks to is bounded.
+
+    Parameters
+    ----------
+    env
+        The environment that the episodes are of, which says their spaces. Needed where a file does not say them.
+    """
+    from etude.datasets import convert as converting
+    from etude.datasets.dataset import Dataset
+    from etude.errors import UserError
+
+    root = datasets_root(datasets)
+    to_ours = converting.is_foreign(source)
+    if to_ours == converting.is_foreign(target):
+        raise UserError(f"{source} to {target}: one of them must be a dataset's name, the other minari:ID, *.hdf5 or *.npz")
+    if not to_ours:
+        if env is not None:
+            raise UserError("--env: a dataset of Etude's says its spaces itself; leave it out")
+        converting.write_foreign(Dataset.open(source, root), target)
+        say(f"wrote {target}")
+        return 0
+    dataset, notes = converting.read_foreign(source, target, root, environment=None if env is None else (env, _making(env)))
+    for line in notes:
+        note(line)
+    say(f"{dataset.folder}: {len(dataset):,} episodes, {dataset.manifest.steps:,} steps")
+    return 0
+
+
+def _making(env: str):
+    """Make one copy of an environment, when it is asked for."""
+
+    def make():
+        from etude.config.compose import compose
+        from etude.environments.make import make_environment
+
+        config = compose(f"{env}:random").config
+        return make_environment(config.environment, num_envs=1)
+
+    return make

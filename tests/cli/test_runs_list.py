@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import subprocess
@@ -77,6 +78,16 @@ def test_json_holds_everything_and_is_standard(three: Path, capsys: pytest.Captu
     assert (row["group"], row["tags"], row["best"], row["commit"][:4]) == ("wide", [], 450.0, "0123")
     assert etude(["runs", "list", "--json", "--columns", "id, eval/return ,algorithm.gamma", "--limit", "1"]) == 0
     assert set(json.loads(capsys.readouterr().out)[0]) == {"id", "eval/return_mean", "algorithm.gamma"}
+
+
+def test_csv_has_a_row_for_each_run(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert etude(["runs", "list", "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert sorted(row["name"] for row in rows) == ["a", "b", "c"]
+    assert {row["name"]: row["best"] for row in rows}["b"] == "450.0"
+    assert etude(["runs", "list", "--csv", "--columns", "name,algorithm.gamma", "--limit", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "name,algorithm.gamma"
+    assert etude(["runs", "list", "--csv", "--json"]) == 2
 
 
 def test_on_a_pipe_the_table_is_plain_and_whole(three: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from etude.runs.records import read_record
 from etude.ui.app import make_app
 from tests.ui.asgi_client import HOST, Client
@@ -157,6 +159,11 @@ def _odd(generator: random.Random) -> str:
 def test_hostile_requests_neither_fail_nor_leak(tmp_path: Path) -> None:
     seen = attack(tmp_path, REQUESTS)
     assert {200, 400, 401, 403, 404, 405, 413, 421} <= set(seen)
+
+
+@pytest.mark.slow
+def test_five_thousand_hostile_requests_neither_fail_nor_leak(tmp_path: Path) -> None:
+    assert sum(attack(tmp_path, 5000, seed=7).values()) == 5000
 
 
 if __name__ == "__main__":

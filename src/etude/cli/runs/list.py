@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from etude.cli.options import at_least
+from etude.cli.options import at_least, exclusive
 from etude.cli.output import emit_json, note, say
 from etude.cli.parameters import AsJson, RunsFolder
 from etude.cli.places import runs_root
@@ -24,6 +25,7 @@ def list_runs(
     limit: int = 30,
     runs: RunsFolder = None,
     as_json: AsJson = False,
+    as_csv: Annotated[bool, Parameter(name="--csv")] = False,
 ) -> int:
     """List runs, newest first, or those that meet every --filter.
 
@@ -44,6 +46,8 @@ def list_runs(
         The keys to show, such as id,best,algorithm.gamma.
     limit
         How many to show; 0 is all.
+    as_csv
+        Print CSV: every fact and metric of each run, or the columns asked for.
     """
     from etude.cli.runs.columns import as_json as to_json
     from etude.cli.runs.columns import chosen_columns, default_columns
@@ -55,6 +59,7 @@ def list_runs(
     from etude.runs.run_query import Query
 
     at_least(0, limit=limit)
+    exclusive({"--json": as_json, "--csv": as_csv})
     root = runs_root(runs)
     sort = None if sort is None else our_spelling(sort)
     conditions = [*our_words(filters or ()), *([] if group is None else [Condition.equal("group", group)])]
@@ -70,6 +75,9 @@ def list_runs(
     if as_json:
         emit_json([to_json(run, chosen) for run in shown])
         return 0
+    if as_csv:
+        _emit_csv([to_json(run, chosen) for run in shown])
+        return 0
     if not everything:
         say(f"no runs in {root} yet; start one with `etude train CartPole-v1:ppo{runs_option(root)}`")
         return 0
@@ -83,3 +91,20 @@ def list_runs(
     if len(found) > len(shown):
         note(f"... and {len(found) - len(shown)} more (--limit)")
     return 0
+
+
+def _emit_csv(rows: list[dict[str, Any]]) -> None:
+    """Print what is known of each run; settings by themselves are asked for as columns."""
+    from etude.files.csv_text import csv_text
+
+    flat: list[dict[str, Any]] = []
+    for row in rows:
+        metrics = row.get("metrics")
+        known = {**row, **metrics} if isinstance(metrics, dict) else row
+        flat.append({name: _in_a_cell(value) for name, value in known.items() if not isinstance(value, dict)})
+    columns = list(dict.fromkeys(name for row in flat for name in row))
+    sys.stdout.write(csv_text(columns, flat))
+
+
+def _in_a_cell(value: Any) -> Any:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value

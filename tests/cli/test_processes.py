@@ -100,14 +100,15 @@ def test_a_rank_that_is_killed_ends_all_with_a_line(tmp_path: Path, start: Calla
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_the_parent_saves_once_and_stops_all(
+def test_a_signal_to_the_parent_or_as_of_a_scheduler_to_all_saves_once_and_stops_all(
     number: signal.Signals, tmp_path: Path, start: Callable[..., ForkedProgram]
 ) -> None:
     words = ("training.total_steps=10000000", "checkpoint.every_steps=0", "logging.every_steps=32")
     command = start("train", "CartPole-v1:ppo", *SMALL, *words, "--processes=2", f"--runs={tmp_path}", "-q")
     wait_for_rows(tmp_path, command)
     members = ranks_of(command.pid)
-    command.send_signal(number)
+    for pid in (command.pid, *(members.values() if number == signal.SIGTERM else ())):
+        os.kill(pid, number)
     assert command.wait(PATIENCE) == 130
     assert not any(Path(f"/proc/{pid}").exists() for pid in members.values())
     (run,) = Run.list(tmp_path)

@@ -91,6 +91,8 @@ def test_words_win_over_the_sweep_and_a_dry_run_starts_nothing(capsys: pytest.Ca
     assert etude(["sweep", "grid.yaml", "algorithm.learning_rate=5e-4", "training.total_steps=1e3", "--dry"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["0000  gamma=0.9", "0001  gamma=0.99", "2 trials: grid over algorithm.gamma"]
+    assert etude(["sweep", "--config", "grid.yaml", "algorithm.learning_rate=5e-4", "--dry"]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
     assert not Path("runs").exists()
 
 
@@ -102,6 +104,16 @@ def test_words_win_over_the_sweep_and_a_dry_run_starts_nothing(capsys: pytest.Ca
         (["sweep", "grid.yaml", "--n-trials", "0"], "--n-trials 0: must be at least 1"),
         (["sweep", "grid.yaml", "--timeout", "soon"], "--timeout soon: a time above 0, such as 90, 30m or 2h"),
         (["sweep", "grid.yaml", "--gpus", "2"], "--gpus 2: this machine has 0"),
+        (["sweep", "grid.yaml", "--gpus", "2", "--dry"], "--gpus 2: this machine has 0"),
+        (["sweep", "grid.yaml", "algorithm.epochs=0", "--dry"], "algorithm.epochs=0: must be at least 1"),
+        (["sweep", "typo.yaml"], "objective.metric=eval/retrun_mean: evaluations measure eval/return_mean, "),
+        (["sweep", "typo.yaml", "--dry"], "did you mean 'eval/return_mean'?"),
+        (
+            ["sweep", "grid.yaml", "evaluation.every_steps=0"],
+            "eval/return_mean: evaluations are off",
+        ),
+        (["sweep"], "etude sweep: name the sweep's file"),
+        (["sweep", "grid.yaml", "--config", "grid.yaml"], "grid.yaml and --config grid.yaml: one file, please"),
         (["sweep", "resume", "grid"], "there is no runs directory"),
         (["tune", "CartPole-v1:random"], "random has no search space of its own"),
         (["tune", "CartPole-v1:ppo", "--trials", "0"], "--trials 0: must be at least 1"),
@@ -111,18 +123,22 @@ def test_slips_are_one_line_and_leave_nothing(
     words: list[str], problem: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    Path("typo.yaml").write_text(f"objective: eval/retrun_mean\n{GRID}")
     assert etude(words) == 2
-    assert problem in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert problem in said.err
+    assert not said.out
     assert not list(Path().glob("runs/sweeps/*/journal.jsonl"))
 
 
 def test_a_sweep_of_the_same_name_that_is_another_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert etude(["sweep", "grid.yaml", "--n-trials", "1", "-q"]) == 0
     Path("grid.yaml").write_text(GRID.replace("0.99]", "0.95]"))
-    assert etude(["sweep", "grid.yaml"]) == 2
-    said = capsys.readouterr().err
-    assert "begun with other settings (sweep)" in said
-    assert "etude sweep resume grid" in said
+    for words in ([], ["--dry"]):
+        assert etude(["sweep", "grid.yaml", *words]) == 2
+        said = capsys.readouterr().err
+        assert "begun with other settings (sweep)" in said
+        assert "etude sweep resume grid" in said
 
 
 def test_killed_sweeps_and_trials_go_on_and_end_as_if_nothing_had_been(tmp_path: Path) -> None:

@@ -15,14 +15,18 @@ import pytest
 import torch
 
 from etude.cli import run as command
-from etude.config.robots import RobotConfig
+from etude.cli.export_policy import _failures
+from etude.config.robots import RobotConfig, TerrainConfig
+from etude.config.validate import to_plain
 from etude.deploy import export as exporting
 from etude.deploy import walk as walking
 from etude.deploy.robot_file import write_robot
+from etude.deploy.robot_layout import robot_layout
 from etude.environments.make import make_environment
 from etude.runs.run import Run
 from etude.using.stored_policy import open_policy
 from tests.deploy.conftest import needs_onnx
+from tests.robots.robots import robots
 
 WALK = Path(walking.__file__)
 MESHED = """
@@ -65,11 +69,13 @@ def test_it_sees_what_the_task_showed(history: int, quadruped: Run, exported: Pa
     config = open_policy(quadruped, "last").config.environment
     assert config.robot is not None
     terms = {**config.robot.observations["actor"], "joint_velocity": {"scale": 0.5, "clip": 2.0}, "stance_clock": {}}
+    terms |= {"base_linear_velocity": {}, "base_height": {}, "dof_pos_ref_diff": {}, "height_scan": {"step": 0.2}}
     task = replace(config.robot, observations={"actor": {**terms, "history": history}})
     environment = make_environment(replace(config, robot=task), num_envs=1)
     robots = environment.base
     metadata = json.loads((exported / "metadata.json").read_text())
-    layout = [{**term, "options": {}} for term in robots.groups["actor"].layout()]  # type: ignore[attr-defined] # robots
+    scan = {"height_scan": {"step": 0.2}}
+    layout = [{**term, "options": scan.get(term["term"], {})} for term in robots.groups["actor"].layout()]  # type: ignore[attr-defined] # robots
     metadata["robot"]["observations"] = {"actor": layout}
     (tmp_path / "metadata.json").write_text(json.dumps(metadata))
     shutil.copy(exported / "policy.onnx", tmp_path)
@@ -82,7 +88,9 @@ def test_it_sees_what_the_task_showed(history: int, quadruped: Run, exported: Pa
     controller.phase = float(state.memory.phase[0])
     for _ in range(5):
         moved = (state.base_angular_velocity, state.gravity, state.joint_position, state.joint_velocity)
-        sensed = walking.Sensed(*(value[0].double().numpy() for value in moved))
+        high = float(state.base_height[0])
+        more = (state.base_linear_velocity[0].double().numpy(), high, np.full(9 * 6, high))
+        sensed = walking.Sensed(*(value[0].double().numpy() for value in moved), *more)
         seen = controller.observe(sensed, asked)["actor"]
         assert isinstance(observation, torch.Tensor)
         np.testing.assert_allclose(seen, observation.numpy(), atol=1e-5)
@@ -136,9 +144,9 @@ def test_a_robot_that_falls_is_counted_and_begins_again(exported: Path, tmp_path
 def test_a_term_that_can_not_be_computed_is_named(exported: Path, tmp_path: Path) -> None:
     shutil.copy(exported / "policy.onnx", tmp_path)
     data = json.loads((exported / "metadata.json").read_text())
-    data["robot"]["observations"]["actor"][0]["term"] = "height_scan"
+    data["robot"]["observations"]["actor"][0]["term"] = "feet_contact"
     (tmp_path / "metadata.json").write_text(json.dumps(data))
-    with pytest.raises(walking.WalkError, match="the policy sees 'height_scan'"):
+    with pytest.raises(walking.WalkError, match="the policy sees 'feet_contact'"):
         walking.Controller(tmp_path)
 
 
@@ -155,3 +163,44 @@ def test_meshes_are_copied_beside_the_robot(tmp_path: Path) -> None:
     model = mujoco.MjModel.from_xml_path(str(out / "robot.xml"))  # type: ignore[attr-defined] # without stubs
     assert model.nmesh == 1
     assert [model.actuator(i).name for i in range(model.nu)] == ["arm"]
+
+
+@needs_onnx
+def test_a_robot_that_only_stands_does_not_walk(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walking.Controller, "step", lambda self, sensed, command: self.default)
+    walked = walking.walk(exported, 2.0)
+    assert walked["falls"] == 0
+    assert walked["followed"] < 0.2
+    assert "does not walk" in _failures(walked)[0]
+    assert _failures({**walked, "seconds": 1.0}) == []  # too short to say
+
+
+def test_uneven_ground_is_exported_and_scanned_as_it_was_in_training(tmp_path: Path) -> None:
+    kinds = {"stairs_up": 1.0, "slope": 1.0, "rough": 1.0}
+    scanned = {"actor": {"gravity": {}, "height_scan": {"step": 0.2}}}
+    environment = robots(
+        1, terrain=TerrainConfig(type="tiles", kinds=kinds, levels=3, columns=3, tile=6.0), observations=scanned
+    )
+    write_robot(environment.task, tmp_path)
+    layout = json.loads(json.dumps(to_plain(robot_layout(environment, ["actor"]))))
+    assert [(start["kind"], start["level"]) for start in layout["ground"]][:4] == [
+        ("stairs_up", 0), ("slope", 0), ("rough", 0), ("stairs_up", 1),
+    ]  # fmt: skip
+    robot = walking.SimulatedRobot(tmp_path, layout)
+    for start in layout["ground"]:
+        robot.place(start["x"] + 1.7, start["y"] - 0.9)
+        robot.data.qpos[3:7] = [0.9, 0.0, 0.0, 0.19**0.5]
+        heights = robot.sense().heights
+        assert heights is not None
+        qpos = torch.from_numpy(robot.data.qpos.copy()).float()[None]
+        environment.simulation.place(torch.ones(1, dtype=torch.bool), qpos, torch.zeros(1, len(robot.data.qvel)))
+        environment.state.refresh()
+        expected = environment.groups["actor"].push(environment.state)[0, 3:].numpy()
+        np.testing.assert_allclose(np.clip(heights - layout["standing_height"], -1, 1), expected, atol=2e-4)
+    robot.place(layout["ground"][0]["x"], layout["ground"][0]["y"])
+    assert not robot.has_fallen()
+    assert not robot.data.ncon
+    for _ in range(40):
+        robot.move(np.array([joint["default_position"] for joint in layout["joints"]]))
+    assert robot.data.ncon >= 4
+    assert abs(robot.sense().base_height - layout["standing_height"]) < 0.03  # type: ignore[operator] # it is known

@@ -20,6 +20,7 @@ from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
 from etude.workflows import ppo
 from etude.workflows.base import Phase
+from etude.workflows.world_models.config import LATENT
 from tests.learning.toys import Toy
 
 RANKS = 2
@@ -116,7 +117,52 @@ def toy_update(world: World) -> dict[str, Tensor]:
     return {name: value for name, value in toy.everything().items() if value.is_floating_point()}
 
 
-UPDATES: dict[str, Callable[[World], dict[str, Tensor]]] = {"ppo": ppo_update, "sac": sac_update, "toy": toy_update}
+def tdmpc_update(world: World) -> dict[str, Tensor]:
+    """Three updates of model, critics and policy, where two of three critics are believed."""
+    own = (f"network.{role}.hidden_dims=[16]" for role in ("encoder", "dynamics", "reward", "critic", "actor"))
+    settings = (*own, "algorithm.size=small", "algorithm.critics=3", "algorithm.latent_dim=16", "network.critic.dropout=0")
+    workflow: Any = build(world, "Pendulum-v1:tdmpc", *settings).workflow
+    generator, found = torch.Generator().manual_seed(4), dict[str, Tensor]()
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(ROWS, *shape, generator=generator)
+
+    for _ in range(3):
+        batch = {"observation": random(3, 3), "next_observation": random(3, 3), "sample": random(3, 1).tanh()}
+        batch |= {"reward": random(3), "terminated": random(3) > 1, "is_first": random(3) > 1}
+        noise = Noise(drawn={"next_action": share(world, random(3, 1)), "action": share(world, random(4, 1))})
+        noise._drawn |= {"target_critics": torch.tensor([0.1, 0.9, 0.5]), "critics": torch.tensor([0.9, 0.1, 0.5])}
+        reports = workflow._executor.once(share(world, batch), (True, True, True), noise)
+        found = named([dict(report.metrics) for report in reports])
+    return {**found, **named(workflow.state_dict())}
+
+
+def memory_update(world: World) -> dict[str, Tensor]:
+    """What V measures of observations, and two updates of M on windows that hold the ends of episodes."""
+    settings = ("algorithm.latent_dim=3", "algorithm.memory_size=6", "algorithm.mixtures=2", "network.vae.hidden_dims=[8]")
+    workflow: Any = build(world, "CartPole-v1:world_models", *settings).workflow
+    generator = torch.Generator().manual_seed(5)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(ROWS, 5, *shape, generator=generator)
+
+    workflow.vae.measure(share(world, 3 * random(4).flatten(0, 1) + 1))
+    workflow.vae.moments.merge(world)
+    for _ in range(2):
+        batch = {LATENT: random(6), "action": (random() > 0).long(), "reward": random(), "terminated": random() > 1.5}
+        batch["is_first"] = random() > torch.linspace(0, 3, ROWS)[:, None]  # unlike from rank to rank
+        noise = Noise(drawn={"latent": share(world, random(3)).transpose(0, 1)})
+        workflow._memory_executor.once(share(world, batch), (True, True), noise)
+    return named({name: getattr(workflow, name).state_dict() for name in ("vae", "memory")})
+
+
+UPDATES: dict[str, Callable[[World], dict[str, Tensor]]] = {
+    "ppo": ppo_update,
+    "sac": sac_update,
+    "toy": toy_update,
+    "tdmpc": tdmpc_update,
+    "memory": memory_update,
+}
 
 
 class Notebook:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.config.hooks import hooks_of
+from etude.config.hooks import Hook, hooks_of
 from etude.config.phases import parse_phases
 from etude.errors import EtudeError
 from etude.orchestration.phase_scheduler import Action, PhaseScheduler
@@ -162,6 +162,18 @@ def test_a_cycle_that_does_nothing_is_an_error_not_an_endless_loop() -> None:
     assert action is not None
     with pytest.raises(EtudeError, match="phase 'stuck' did nothing in a whole cycle"):
         scheduler.advance(action, HookResult())
+
+
+def test_a_hook_that_takes_long_is_asked_for_one_at_a_time() -> None:
+    marks = {"dream": Hook(takes_long=True)}
+    for count, cycles in ((1, 6), (3, 2)):
+        hooks = [{"dream": {"count": count}}]
+        specs = parse_phases([{"name": "d", "type": "offline", "hooks": hooks, "duration_updates": 6}], hooks=[], marks=marks)
+        scheduler = PhaseScheduler(specs, total_steps=100, steps_per_count=NUM_ENVS)
+        while (action := scheduler.next_action(100, 100)) is not None:
+            assert action == Action("dream", 1)
+            scheduler.advance(action, HookResult(updates=1))
+        assert (scheduler.counters.updates, scheduler.counters.cycles) == (6, cycles)
 
 
 def test_a_hook_sees_its_phase() -> None:

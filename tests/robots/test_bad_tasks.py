@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from etude.config.robots import ActionConfig, ActuatorConfig, TerrainConfig
+from etude.config.robots import ActionConfig, ActuatorConfig, ResetConfig, RobotConfig, TerrainConfig
+from etude.config.validate import Validator
 from etude.errors import EtudeError
 from etude.robots.models.description import MODELS
 from tests.robots.robots import robots
@@ -51,6 +52,56 @@ FEET = [f"{leg}_foot" for leg in ("FL", "FR", "RL", "RR")]
         ({"observations": {"actor": {"height_scan": {"step": 0}}}}, r"height_scan.step=0: must be above 0"),
         ({"observations": {"actor": {"history": 3}}}, r"observations.actor: needs at least one term"),
         ({"terrain": TerrainConfig(type="tiles", cell=9.0)}, r"terrain.cell=9: must be at most tile, 8"),
+        ({"terrain": TerrainConfig(type="tiles", cell=0.3)}, r"terrain.cell=0.3: tile, 8, must be a multiple of it"),
+        ({"terrain": TerrainConfig(type="tiles", cell=0.001)}, r"terrain.cell=0.001: 56,000 by 88,000 heights are more than"),
+        ({"terrain": TerrainConfig(type="tiles", columns=1)}, r"terrain.columns=1: too few for a column of 'flat'"),
+        (
+            {"terrain": TerrainConfig(type="tiles"), "reset": ResetConfig(position=30.0)},
+            r"reset.position=30: must be at most half a tile, 4 m",
+        ),
+        (
+            {"randomization": {"floor_friction": {"range": [-1, 1]}}},
+            r"floor_friction.range=\[-1.0, 1.0\]: each must be at least 0",
+        ),
+        ({"randomization": {"floor_friction": {"range": [1, 0.5]}}}, r"must be a lower bound and then an upper one"),
+        ({"randomization": {"base_mass": {"range": [-100, 0]}}}, r"the base weighs 6 kg, and must keep 0.1"),
+        ({"randomization": {"link_mass": {"range": [0, 1]}}}, r"link_mass.range=\[0.0, 1.0\]: each must be above 0"),
+        (
+            {"randomization": {"restitution": {"range": [2, 2]}}},
+            r"restitution.range=.*: each must be at least 0 and at most 0.99",
+        ),
+        ({"randomization": {"stiffness": {}}}, r"randomization.stiffness.range: is required"),
+        ({"randomization": {"push": {"every_s": [0, 1]}}}, r"push.every_s=\[0, 1\]: each must be above 0"),
+        ({"observations": {"actor": {"gravity": {"lag": [3, 1]}}}}, r"gravity.lag=\[3, 1\]: must be a lower bound and then"),
+        ({"observations": {"actor": {"gravity": {"lag": [0, 0.5]}}}}, r"gravity.lag=\[0, 0.5\]: must be whole numbers"),
+        ({"observations": {"actor": {"gravity": {"scale": 0}}}}, r"gravity: scale=0: hides the term"),
+        (
+            {"observations": {"actor": {"gravity": {"history": 10**9}}}},
+            r"history=1000000000: must be at least 1 and at most 1000",
+        ),
+        (
+            {"observations": {"actor": {"randomized": {"name": "base_mass"}}}},
+            r"randomized.name=base_mass: the task draws no base_mass",
+        ),
+        (
+            {"observations": {"actor": {"height_scan": {"step": 1e-4}}}},
+            r"height_scan.step=0.0001: makes more than 4,096 points",
+        ),
+        ({"model": "ball", "rewards": {"gait": 1.0}}, r"rewards.gait: is of feet, and this robot has none"),
+        (
+            {"model": "ball", "observations": {"actor": {"feet_height": {}}}},
+            r"actor.feet_height: is of feet, and this robot has",
+        ),
+        ({"rewards": {"feet_distance": 1.0}}, r"rewards.feet_distance: is of robots with 2 feet, and this one has 4"),
+        ({"rewards": {"alive": float("nan")}}, r"rewards.alive=nan: must be a number"),
+        ({"rewards": {"track_turn": {"width": 0}}}, r"rewards.track_turn.width=0: must be above 0"),
+        ({"rewards": {"pose_by_speed": {"standing": [1]}}}, r"pose_by_speed.standing=\[1\]: must be a mapping"),
+        ({"terminations": {"tilt": {"limit": 10}}}, r"terminations.tilt.limit=10: must be above 0 and at most 3.1416"),
+        ({"terminations": {"low": {"height": 5.0}}}, r"terminations.low: holds for every robot at the start of its episode"),
+        (
+            {"actuators": {"hips": ActuatorConfig(joints=".*_hip")}},
+            r"quadruped.xml: actuators: no motor moves FL_thigh.* and 4 more",
+        ),
         ({"model": "quadrupet"}, r"robot.model=quadrupet: unknown robot.* 'quadruped'"),
         ({"model": "nowhere/robot.yaml"}, r"there is no such file"),
         ({"action": ActionConfig(lag=(0, 4))}, r"action.lag=\[0, 4\]: must be between 0 and decimation - 1"),
@@ -61,9 +112,28 @@ def test_a_slip_in_a_task_is_named(changes: dict[str, Any], said: str) -> None:
         robots(2, training=True, **changes)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"action": {"lag": [3, 1]}}, r"action.lag=\[3, 1\]: must be a lower bound and then an upper one"),
+        ({"action": {"lag": [0, 1.5]}}, r"action.lag=\[0, 1.5\]: must be whole numbers"),
+        ({"commands": {"forward": [1, -1]}}, r"commands.forward=\[1, -1\]: must be a lower bound and then an upper one"),
+        ({"commands": {"every_s": [0, 0]}}, r"commands.every_s=\[0, 0\]: each must be above 0"),
+        ({"commands": {"level_up": 0.2}}, r"commands: level_down=0.5: must be at most level_up, 0.2"),
+        ({"terrain": {"tile": 1}}, r"terrain.tile=1: must be at least 4"),
+        ({"timestep": 1}, r"timestep=1: must be above 0 and at most 0.05"),
+        ({"reset": {"joints": 100}}, r"reset.joints=100: must be at least 0 and at most 3.15"),
+        ({"action": {"lag": ["x", 1]}}, r"action.lag\[0\]=x: must be a number"),
+    ],
+)
+def test_settings_that_no_robot_can_have_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(EtudeError, match=said):
+        Validator().build(RobotConfig, settings, "environment.robot")
+
+
 def _own(folder: Path, text: str, **changes: str) -> str:
     (folder / "own.xml").write_text(text)
-    lines = {"file": "own.xml", "feet": str(FEET), "height": "0.29"} | changes
+    lines = {"file": "own.xml", "feet": str(FEET), "height": "0.29", "pose": "{.*_calf: -1.5}"} | changes
     (folder / "own.yaml").write_text("\n".join(f"{key}: {value}" for key, value in lines.items()))
     return str(folder / "own.yaml")
 
@@ -76,6 +146,18 @@ def _own(folder: Path, text: str, **changes: str) -> str:
         (("", ""), {"gait": "[0.0, 0.5]"}, r"own.xml: gait=\[0.0, 0.5\]: must have a phase for each of 4 feet"),
         (("", ""), {"base": "FL_hip"}, r"own.xml: base=FL_hip: has no free joint \(bodies that have: base\)"),
         (("", ""), {"pose": "{.*_knee: 1.0}"}, r"own.xml: pose: nothing is called '.\*_knee'"),
+        (("", ""), {"pose": "{.*_calf: 0.5}"}, r"own.xml: pose: FL_calf=0.5: is beyond the joint's range, -2.75 to -0.75"),
+        (("", ""), {"pose": "{}"}, r"own.xml: pose: FL_calf=0: is beyond .*, and is not in the pose"),
+        (
+            ("", ""),
+            {"actuators": "{legs: {joints: .*_(hip|thigh)}}", "passive": "[.*_calf]"},
+            r"own.xml: pose: no motor holds FL_calf",
+        ),
+        (("", ""), {"passive": "[.*_calf]"}, r"own.xml: passive: 'FL_calf' has a motor"),
+        (("", ""), {"feet": "[FL_foot, FL_calf]"}, r"own.xml: feet: 'FL_foot' is named twice, as 'FL_calf' too"),
+        (('class="foot" pos', 'class="foot" contype="0" conaffinity="0" pos'), {}, r"feet: 'FL_foot' touches nothing"),
+        (("", ""), {"height": "-1"}, r"own.yaml.height=-1: must be above 0"),
+        (("", ""), {"gait": "[0, 5, 0, 0]"}, r"own.yaml.gait\[1\]=5: must be at least 0 and at most 1"),
         (("", ""), {"hight": "0.3"}, r"own.yaml.hight: unknown key.* 'height'"),
         (('<freejoint name="base"/>', ""), {}, r"own.xml: no body has a free joint"),
         (("<mujoco", "<mujoko"), {}, r"own.xml: MuJoCo can't read this robot"),

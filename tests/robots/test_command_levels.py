@@ -99,7 +99,12 @@ def test_evaluations_ask_for_everything_at_once_and_so_does_training_by_default(
 
 def test_levels_are_told_and_are_part_of_the_robots_state() -> None:
     def build() -> Any:
-        return robots(8, training=True, steps=10, commands=CommandConfig(levels=5, level_up=0.05, standing=0.0, smallest=0.0))
+        return robots(
+            8,
+            training=True,
+            steps=10,
+            commands=CommandConfig(levels=5, level_up=0.05, level_down=0.0, standing=0.0, smallest=0.0),
+        )
 
     whole, other = build(), build()
     rest(whole, 25)

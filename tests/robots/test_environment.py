@@ -71,7 +71,8 @@ def test_a_time_limit_truncates_and_a_fall_terminates() -> None:
     assert bool(steps[4].truncated.all())
     assert not bool(steps[4].terminated.any())
     assert torch.equal(environment.memory.age, torch.zeros(4, dtype=torch.int64))
-    fallen = robots(4, terminations={"low": {"height": 10.0}})
+    fallen = robots(4, terminations={"low": {"height": 0.2}})
+    fallen.simulation.batch.qpos[:, 2] = 0.05  # type: ignore[attr-defined] # the CPU's
     step = rest(fallen, 1)
     assert bool(step.terminated.all())
     assert not bool(step.truncated.any())
@@ -148,8 +149,9 @@ def test_each_reward_term_is_told_and_they_add_up() -> None:
 def test_only_positive_rewards_leave_the_price_of_a_fall() -> None:
     priced = {"torques": -1.0, "termination": -2.0}
     environment = robots(
-        4, rewards=priced, only_positive_rewards=True, scale_rewards_by_dt=False, terminations={"low": {"height": 9.0}}
+        4, rewards=priced, only_positive_rewards=True, scale_rewards_by_dt=False, terminations={"low": {"height": 0.2}}
     )
+    environment.simulation.batch.qpos[:, 2] = 0.05  # type: ignore[attr-defined] # the CPU's
     assert torch.equal(rest(environment, 1).reward, torch.full((4,), -2.0))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,28 @@ def test_feet_that_don_t_decide_can_t_be_given_a_friction() -> None:
 def test_impratio_reaches_the_simulator() -> None:
     environment = robots(2, solver=SolverConfig(cone="elliptic", impratio=10.0))
     assert environment.scene.model.opt.impratio == 10.0
+
+
+def test_legs_follow_the_stride_in_their_swing_and_the_pose_in_their_stance() -> None:
+    environment = robots(2, model="biped", reset=ResetConfig(joints=0.0), observations={"actor": {"dof_pos_ref_diff": {}}})
+    state, joints = environment.state, environment.scene.joints
+    environment.memory.command[:] = torch.tensor([[0.5, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    environment.memory.phase[:] = 0.75  # the left foot is at the height of its swing
+    state.refresh()
+    off = {joint: state.reference_pose[:, i] - state.default_pose[i] for i, joint in enumerate(joints)}
+    assert off["L_knee"].tolist() == pytest.approx([0.6, 0.0])
+    assert off["L_hip_pitch"].tolist() == pytest.approx([-0.3, 0.0])
+    assert all(float(off[joint].abs().max()) == 0 for joint in joints if joint.startswith("R_") or joint == "L_hip_yaw")
+    term = REWARDS.bind("dof_ref_pos_diff", {}, "")
+    away = float((state.joint_position[0] - state.reference_pose[0]).norm())
+    assert float(term(state)[0]) == pytest.approx(math.exp(-2 * away) - 0.2 * min(away, 0.5))
+    assert float(term(state)[1]) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_knees_are_as_far_apart_as_hips_and_paid_for_it() -> None:
+    environment = robots(2, model="biped", reset=ResetConfig(joints=0.0))
+    knees = environment.state.knees_position
+    assert float((knees[:, 0] - knees[:, 1]).norm(dim=-1).max()) == pytest.approx(0.18, abs=0.01)
+    paid = [float(REWARDS.bind("knee_distance", {"low": low}, "")(environment.state)[0]) for low in (0.1, 0.25)]
+    assert paid[0] == pytest.approx(1.0)
+    assert paid[1] == pytest.approx(0.5, abs=0.01)

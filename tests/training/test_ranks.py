@@ -13,12 +13,12 @@ from etude.compute.joining import STORE
 from etude.runs.run import Run
 from etude.telemetry.jsonl import read_rows
 from tests.forked import ForkedProgram
-from tests.runs_compared import assert_same_run
+from tests.runs_compared import assert_same_run, train
 from tests.training.ranks_runs import RANKS, RUNS
 
 PATIENCE = 400
 """Seconds after which ranks that wait for each other are ended."""
-QUICK = ("ppo", "a2c", "reinforce", "dqn", "sac")
+QUICK = ("ppo", "a2c", "reinforce", "dqn", "sac", "cma_es", "dreams")
 
 
 def in_two_processes(folder: Path, *names: str) -> None:
@@ -83,3 +83,13 @@ def test_a_warm_up_counts_the_steps_of_all_ranks(trained: Path) -> None:
     updates = {row["env_steps"]: row["updates"] for row in read_rows(only_run(trained / "sac" / "whole").metrics_path)}
     assert updates[32] == 0
     assert updates[64] == (64 - 48) / (2 * RANKS) + 1, "from the 48th step on, one with each vector step"
+
+
+def test_candidates_are_judged_as_by_one_process_with_as_many_copies(trained: Path, tmp_path: Path) -> None:
+    spec, words = RUNS["cma_es"]
+    alone = train(spec, tmp_path, *words, "experiment.processes=1", f"environment.num_envs={2 * RANKS}")
+    names = ("env_steps", "train/generation", "train/fitness_best", "train/fitness_mean", "train/sigma")
+    together = only_run(trained / "cma_es" / "whole")
+    found = [[[row.get(name) for name in names] for row in read_rows(run.metrics_path)] for run in (alone, together)]
+    assert found[0] == found[1]
+    assert any(row[1] for row in found[0])

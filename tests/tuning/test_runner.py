@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from etude.errors import UserError
+from etude.runs.indexed_run import IndexedRun
 from etude.tuning import runner as runner_module
 from etude.tuning.backend import Job
 from etude.tuning.cost_search import Point, front, score_by
@@ -119,6 +121,26 @@ def test_a_signal_stops_the_runs_and_the_same_sweep_goes_on_with_them(tmp_path: 
     assert [trial.state for trial in study.trials] == ["complete"] * 4
     assert [call for call in backend.calls if call[0] == "resume"] == [("resume", "s/0000", 1), ("resume", "s/0001", 1)]
     assert len([call for call in backend.calls if call[0] == "start"]) == 4
+
+
+def test_what_had_ended_when_a_sweep_is_taken_up_again_is_recorded_and_not_run_again(tmp_path: Path) -> None:
+    backend = FakeBackend(tmp_path, by_gamma)
+    _, study = opened(tmp_path, sweep())
+    for number, status in enumerate(["finished", "failed", "interrupted", "stopped"]):
+        trial = study.ask()
+        assert trial is not None
+        path = tmp_path / str(number)
+        run_of = IndexedRun(f"r{number}", path, group=f"s/{number:04d}", seed=1, status=status, env_steps=EVERY)
+        backend.runs[f"s/{number:04d}", 1] = replace(run_of, metrics={"eval/return_mean": float(number)})
+        path.mkdir()
+    plan, again = opened(tmp_path, sweep())
+    runner = SweepRunner(plan, again, backend, n_trials=None, timeout_s=1e-9)  # no time to start anything
+    assert runner.run() == "timeout"
+    assert [trial.state for trial in again.trials] == ["complete", "failed", "running", "complete"]
+    assert again.trials[1].error == "run r1 failed"
+    assert not backend.calls
+    run(tmp_path, backend, sweep())
+    assert backend.calls == [("resume", "s/0002", 1)]
 
 
 def test_time_is_over_and_more_time_goes_on(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ CHANGES = (
     "/api/run/{run}/group",
     "/api/run/{run}/stop",
     "/api/run/{run}/resume",
+    "/api/inspect",
+    *(f"/api/inspect/session/{what}" for what in ("stop", "close", "0/branch", "0/more", "0/drive", "0/steer")),
 )
 
 

@@ -81,6 +81,7 @@ def screens(root: Path) -> dict[str, str]:
         f"/run?run={quote(newest(root, -1))}": "return document.querySelector('#config tbody tr')",
         f"/diff?run={one}&run={other}": "return document.querySelectorAll('section.card').length === 3",
         "/start": "return document.querySelector('textarea')",
+        "/inspect": "return document.querySelector('#run')?.options.length === 200",
     }
 
 
@@ -99,6 +100,58 @@ def test_every_screen_loads_fits_and_asks_nobody_else(browser: Browser, base: st
     assert len(asked) > 50
     assert [each for each in asked if not each.startswith((base, "data:"))] == []
     assert browser.complaints() == []
+
+
+CONTRAST = """
+const paint = element("canvas").getContext("2d", { willReadFrequently: true });
+function element(name) { const made = document.createElement(name); made.width = made.height = 1; return made; }
+function rgba(colour) {
+  paint.clearRect(0, 0, 1, 1); paint.fillStyle = "#000"; paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1);
+  const [r, g, b, a] = paint.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255];
+}
+const over = (top, below) => [0, 1, 2].map((each) => top[each] * top[3] + below[each] * (1 - top[3]));
+function ground(node) {
+  const layers = [];
+  for (let each = node; each; each = each.parentElement) {
+    const colour = rgba(getComputedStyle(each).backgroundColor);
+    if (colour[3] > 0) layers.push(colour);
+    if (colour[3] === 1) break;
+  }
+  return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255]);
+}
+const light = (colour) => colour.map((value) => value / 255)
+  .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, value, each) => sum + value * [0.2126, 0.7152, 0.0722][each], 0);
+const weak = [];
+let seen = 0;
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+for (let text = walker.nextNode(); text; text = walker.nextNode()) {
+  const node = text.parentElement;
+  const shown = node.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+  if (!text.data.trim() || !shown || node.closest(":disabled, option")) continue;
+  const style = getComputedStyle(node), below = ground(node), own = over(rgba(style.color), below);
+  const [high, low] = [light(own), light(below)].sort((a, b) => b - a);
+  const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+  seen += 1;
+  const contrast = (high + 0.05) / (low + 0.05);
+  if (contrast < (large ? 3 : 4.5)) weak.push(`${text.data.trim().slice(0, 30)}: ${style.color} on ${below}`);
+}
+return [seen, [...new Set(weak)]];
+"""
+
+
+def test_all_text_has_the_contrast_of_wcag_aa(browser: Browser, base: str, root: Path) -> None:
+    try:
+        for dark in (False, True):
+            browser.size(1440, 900, dark=dark)
+            for path, there in screens(root).items():
+                browser.open(base + path)
+                browser.wait(there)
+                seen, weak = browser.run(CONTRAST)
+                assert seen > 10, path
+                assert weak == [], f"{path}, {'dark' if dark else 'light'}"
+    finally:
+        browser.size(1440, 900)
 
 
 def test_script_in_names_is_text(browser: Browser, base: str, root: Path) -> None:
@@ -135,11 +188,11 @@ def test_dragging_zooms_and_keys_do_the_same(browser: Browser, base: str, root: 
 
 
 @pytest.mark.parametrize(
-    "page", ["/?filter=env%3DCartPole*%20seed%3D1%20algorithm%3Dppo", "/curves?metric=train/loss", "run", "/start"]
+    "page", ["/?filter=env%3DCartPole*%20seed%3D1%20algorithm%3Dppo", "/curves?metric=train/loss", "run", "/start", "/inspect"]
 )
 def test_the_keyboard_reaches_everything(page: str, browser: Browser, base: str, root: Path) -> None:
     browser.open(base + (f"/run?run={newest(root, 0)}" if page == "run" else page))
-    wait = {"/?": ".run-link", "/c": ".chart", "ru": "#curves .chart", "/s": "textarea"}[page[:2]]
+    wait = {"/?": ".run-link", "/c": ".chart", "ru": "#curves .chart", "/s": "textarea", "/i": "#checkpoint option"}[page[:2]]
     browser.wait("return document.querySelector(arguments[0])", wait)
     browser.run(
         """

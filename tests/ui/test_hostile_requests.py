@@ -24,7 +24,9 @@ _PATHS = (
     "/api/about", "/api/jobs", "/api/metrics", "/api/curves", "/api/diff", "/api/session", "/api/start", "/api/run/{run}",
     "/api/run/{odd}", "/api/run/{run}/tags", "/api/run/{run}/group", "/api/run/{run}/stop", "/api/run/{odd}/tags",
     "/files/{run}/log",    "/files/{run}/report", "/files/{run}/videos/{odd}", "/files/{run}/{odd}/{odd}",
-    "/files/{odd}/{odd}/{odd}", "/{odd}",
+    "/files/{odd}/{odd}/{odd}", "/{odd}", "/inspect", "/api/inspect", "/api/inspect/{odd}", "/api/inspect/{odd}/world",
+    "/api/inspect/{odd}/0/steer", "/api/inspect/x/{odd}/poses", "/api/inspect/x/0/{odd}/1.png",
+    "/api/inspect/x/0/episode.{odd}",
 )  # fmt: skip
 _ODD = (
     "..", "%2e%2e", "..%2f..%2fsecret", "%2e%2e%2fsecret%2fsecret.txt", "....//secret", "%00", "a%00.mp4", "%ff%fe",
@@ -66,7 +68,7 @@ _VALUES = (
     "inf",
 )
 _METHODS = ("HEAD", "PUT", "OPTIONS", "get", "\xff")
-_CHANGES = ("/tags", "/group", "/stop", "/session", "/start")
+_CHANGES = ("/tags", "/group", "/stop", "/session", "/start", "/steer", "/inspect")
 _HEADERS = {
     "host": (HOST, HOST, HOST, "evil.example", "", "localhost", "[::1]:1", "127.0.0.1:8750@evil", "a" * 500),
     "origin": ("http://evil.example", "null", f"http://{HOST}", "", "file://"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -104,4 +105,36 @@ def test_the_page_shows_a_scripted_rollout_and_branches_off_it(server: Server, b
     browser.wait("return document.querySelector('td.other') !== null")
     for name in ("action", "reward", "return", "value"):
         assert column(browser, name, other=True) == column(browser, name)
+    assert browser.complaints() == []
+
+
+@pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
+def test_a_robot_is_seen_in_three_dimensions_and_driven_by_keys(server: Server, browser: Browser, run: Run) -> None:
+    small = ("network.actor.hidden_dims=[8]", "network.critic.hidden_dims=[8]", "environment.workers=0")
+    robot = train("quadruped-flat:ppo", run.path.parent, *WORDS, *small)
+    start, _, fragment = server.address.partition("/#")
+    browser.open(f"{start}/inspect?run={robot.id}&max_steps=6&pictures=false#{fragment}")
+    browser.wait("return document.querySelector('table.steps tr.now') !== null")
+    colours = """
+    const canvas = document.querySelector("canvas.world"), gl = canvas.getContext("webgl2");
+    if (!gl) return "none";
+    const pixels = new Uint8Array(canvas.width * canvas.height * 4);
+    gl.readPixels(0, 0, canvas.width, canvas.height, gl.RGBA, gl.UNSIGNED_BYTE, pixels);
+    return new Set(new Uint32Array(pixels.buffer)).size;
+    """
+    assert browser.run(colours) == "none" or browser.run(colours) > 100
+    browser.run("document.getElementById('drive').focus()")
+    browser.press("\ue007")  # enter
+    browser.wait("return document.querySelector('.drive.driving')")
+    browser.press("w", "q")
+    asked = (
+        "return [...document.querySelectorAll('.drive .axis')].map((row) => Number(row.querySelector('output').textContent))"
+    )
+    forward, sideways, turn = browser.run(asked)
+    assert forward > 0
+    assert (sideways, turn > 0) == (0, True)
+    browser.wait("return document.querySelectorAll('.drive .axis output')[1].textContent.startsWith('does')")
+    browser.press("x")
+    browser.wait("return document.querySelectorAll('.futures .line').length === 2 && !document.querySelector('.driving')")
+    browser.wait("return document.querySelector('.future:last-child h2').textContent === 'Driven from step 0'")
     assert browser.complaints() == []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from base64 import b64decode
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +106,85 @@ def test_what_is_wrong_with_a_request_is_one_line(app: Any, run: Run, path: str,
     answer = Client(app, TOKEN).post(path, body)
     assert answer.status == status
     assert len(answer.json()["error"].splitlines()) == 1
+
+
+@pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
+def test_a_robot_is_driven_and_its_world_is_told(app: Any, run: Run) -> None:
+    small = ("network.actor.hidden_dims=[8]", "network.critic.hidden_dims=[8]", "environment.workers=0")
+    robot = train("quadruped-flat:ppo", run.path.parent, *WORDS, *small)
+    client, place = opened(app, robot, pictures=False, max_steps=4)
+    facts = client.get(f"{place}/facts").json()
+    assert facts["has_world"]
+    assert set(facts["drive"]["ranges"]) == {"forward", "sideways", "turn"}
+    shapes = len(client.get(f"{place}/world").json()["shapes"])
+    number = client.get(place).json()["recordings"][0]["number"]
+    assert len(client.get(f"{place}/{number}/poses").body) == 5 * shapes * 7 * 4
+    drive = client.post(f"{place}/{number}/drive", {"step": 2}).json()["number"]
+    told = client.post(f"{place}/{drive}/steer", {"command": [0.25, 0, 99], "steps": 3}).json()
+    assert told["command"][0] == 0.25
+    assert told["command"][2] == facts["drive"]["ranges"]["turn"][1]
+    assert len(b64decode(told["poses"])) == 3 * shapes * 7 * 4
+    summary = client.get(place).json()["recordings"][-1]
+    assert (summary["number"], summary["length"], summary["driven"], summary["branched_at"]) == (drive, 5, True, 2)
+    assert client.get(f"{place}/{drive}/steps").json()["steps"][4]["command"] == told["command"]
+    for body in (
+        {"steps": 101},
+        {"command": "ahead"},
+        {"command": [1, 2]},
+        {"command": [1, 2, None]},
+        {"command": [1e999, 0, 0]},
+    ):
+        assert client.post(f"{place}/{drive}/steer", body).status == 400
+    assert client.post(f"{place}/{number}/drive", {"step": 5}).status == 400
+
+
+def test_what_has_no_world_says_so(app: Any, run: Run) -> None:
+    client, place = opened(app, run)
+    number = client.get(place).json()["recordings"][0]["number"]
+    assert client.get(f"{place}/facts").json()["drive"] is None
+    assert client.get(f"{place}/world").status == client.get(f"{place}/{number}/poses").status == 404
+    assert "can't be driven" in client.post(f"{place}/{number}/drive", {"step": 0}).json()["error"]
+
+
+ODD: tuple[Any, ...] = (
+    None,
+    -1,
+    0,
+    3,
+    10**12,
+    "x",
+    [],
+    [1],
+    {},
+    True,
+    1.5,
+    float("inf"),
+    "\x00",
+    "../..",
+    [[[]]],
+    "greedy",
+    "9" * 900,
+)
+
+
+ASKED = ("branch", "more", "drive", "steer", "steps", "poses", "frame/{}.png", "seen/{}.png", "saliency/{}.png")
+
+
+def test_hostile_requests_to_an_inspection_neither_fail_nor_end_it(app: Any, run: Run) -> None:
+    client, place = opened(app, run)
+    number = client.get(place).json()["recordings"][0]["number"]
+    generator = random.Random(0)
+    for _ in range(150):
+        what = generator.choice(ASKED).format(generator.choice((0, 2, 10**9, "x")))
+        path = f"{place}/{generator.choice((number, number, 99, 10**30, '-1', 'x'))}/{what}"
+        fields = generator.sample(("step", "action", "run", "checkpoint", "mode", "max_steps", "command", "steps"), 3)
+        body = {name: generator.choice(ODD) for name in fields}
+        is_change = what in ("branch", "more", "drive", "steer")
+        answer = client.post(path, body) if is_change else client.get(path)
+        assert answer.status < 500, f"{path} {body}: {answer.text[:200]}"
+    finish(app)
+    assert client.get(place).json()["is_open"]
+    assert client.get(f"{place}/{number}/steps").status == 200
 
 
 def test_recording_needs_the_token(app: Any, run: Run) -> None:

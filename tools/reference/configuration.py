@@ -11,7 +11,7 @@ import types
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from etude.config.constraints import Bounds, Component
+from etude.config.constraints import Bounds, Component, Interval
 from etude.config.explain import option_docs, show
 from etude.config.registry import REGISTRIES, algorithms, buffers, encoders, networks, optimizers
 from etude.config.schedules import Schedule
@@ -110,7 +110,7 @@ def _allowed(kind: Any) -> str:
     for member in _members(kind):
         if get_origin(member) is Annotated:
             marks = get_args(member)[1:]
-            found += [str(mark) for mark in marks if isinstance(mark, Bounds)]
+            found += [str(mark) for mark in marks if isinstance(mark, Bounds | Interval)]
             found += [", ".join(REGISTRIES[mark.registry].builtin_names()) for mark in marks if isinstance(mark, Component)]
         elif get_origin(member) is Literal:
             found.append(", ".join(map(str, get_args(member))))

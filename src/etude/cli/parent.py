@@ -16,6 +16,10 @@ def end_with_parent() -> None:
     Only Linux can; elsewhere a run whose parent was killed trains on to its end.
     """
     given = os.environ.pop(_PARENT, None)
+    if given is not None:
+        from etude.training.stop_signals import expect_echoes
+
+        expect_echoes()
     if given is None or not sys.platform.startswith("linux"):
         return
     import ctypes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -17,7 +18,10 @@ from etude.cli.starting import starting
 if TYPE_CHECKING:
     from etude.robots.trial import Script, TrialResult
 
-HEADER = f"{'trial':<10} {'asked':>18} {'done':>18} {'falls':>8} {'slip':>6} {'lift':>6} {'steps/s':>8} {'power':>7}"
+HEADER = (
+    f"{'trial':<10} {'asked':>18} {'done':>18} {'falls':>8} {'slip':>6} {'lift':>6} {'steps/s':>8} {'power':>7} "
+    f"{'apart':>6} {'clash':>6}"
+)
 
 
 def trials(
@@ -39,8 +43,9 @@ def trials(
 ) -> int:
     """Put a run's robot through scripted commands, without exploration noise, randomisation or pushes but the script's.
 
-    Standing, forward, backward, sideways, turning, mixed and pushed. How well each is tracked, falls, slip, foot lift and
-    power are printed; logs/trials/ in the run has them as JSON, every quantity over time as CSV, and a plot.
+    Standing, forward, backward, sideways, turning, mixed and pushed. How well each is tracked, falls, slip, foot lift, power,
+    how near feet come and how often legs touch are printed; logs/trials/ in the run has them as JSON, every quantity over time
+    as CSV, and a plot. Trials that are stopped write what there is by then.
 
     Parameters
     ----------
@@ -78,14 +83,28 @@ def trials(
     if not as_json:
         say(HEADER)
     report = None if as_json else _show
-    results = run_trials(stored, chosen, robots=robots, seconds=seconds, seed=seed, videos=video, view=view, on_result=report)
+    settings: dict[str, Any] = {"robots": robots, "seconds": seconds, "seed": seed, "videos": video, "view": view}
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        results = run_trials(stored, chosen, on_result=report, **settings)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     task = stored.config.environment.robot
     assert task is not None
     folder = save_trials(stored, results, task.timestep * task.decimation)
     if as_json:
         emit_json({"run": stored.run.id, "trials": [result.as_json() for result in results]})
     note(f"Written: {folder}" + ("" if video is None else f" and {video}"))
-    return 0
+    if len(results) == len(chosen) and all(result.complete for result in results):
+        return 0
+    note(
+        f"etude: interrupted after {sum(result.complete for result in results)} of {len(chosen)} trials; the rest is not there"
+    )
+    return 130
+
+
+def _or_none(value: float | None, shape: str) -> str:
+    return f"{'-' if value is None else format(value, shape):>6}"
 
 
 def _show(result: TrialResult) -> None:
@@ -93,7 +112,8 @@ def _show(result: TrialResult) -> None:
     falls = f"{result.falls}/{result.robots}"
     say(
         f"{result.name:<10} {asked:>18} {done:>18} {falls:>8} {result.slip:>6.2f} {result.foot_lift:>6.3f} "
-        f"{result.steps_per_second:>8.1f} {result.power:>7.0f}"
+        f"{result.steps_per_second:>8.1f} {result.power:>7.0f} "
+        f"{_or_none(result.feet_apart, '.2f')} {_or_none(result.leg_clash, '.1%')}"
     )
 
 

@@ -101,5 +101,5 @@ def tune(
         asked = build_sweep(merged(data, options))
         folder = SweepFolder(runs_root(runs), asked.name)
         if dry:
-            return list_trials(folder, asked)
+            return list_trials(folder, asked, on=on)
     return run_sweep(folder, asked, quiet=quiet, on=on, address=address)

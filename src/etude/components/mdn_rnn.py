@@ -21,6 +21,7 @@ from etude.components.networks.layers import linear
 from etude.components.networks.memory import forget
 from etude.components.two_hot import TwoHot
 from etude.compute.regions import region
+from etude.compute.world import ALONE, World
 
 HIDDEN, CELL = "hidden", "cell"
 LOG_STD_RANGE = (-7.0, 7.0)
@@ -112,14 +113,18 @@ class MDNRNN(nn.Module):
             end.squeeze(-1),
         )
 
-    def losses(self, latent: Tensor, action: Tensor, is_first: Tensor, reward: Tensor, terminated: Tensor) -> dict[str, Tensor]:
+    def losses(
+        self, latent: Tensor, action: Tensor, is_first: Tensor, reward: Tensor, terminated: Tensor, world: World = ALONE
+    ) -> dict[str, Tensor]:
         """Return what was not foreseen along windows (T, N, ...): of the next latents, of rewards, and of ends.
 
-        What an episode's last step led to is not in a window, so nothing is said of the latents there.
+        What an episode's last step led to is not in a window, so nothing is said of the latents there. The mean of what
+        all ranks return is that of all windows.
         """
         outlook = self.outlook(self.sequence(latent, action, is_first))
         next_is_known = is_first[1:].logical_not().float()
         before = Outlook(*(each[:-1] for each in outlook))
-        nll = (before.nll(latent[1:]) * next_is_known).sum() / next_is_known.sum().clamp(min=1)
+        known = world.sum(next_is_known.sum()) / world.size
+        nll = (before.nll(latent[1:]) * next_is_known).sum() / known.clamp(min=1)
         end = functional.binary_cross_entropy_with_logits(outlook.end, terminated.float())
         return {"nll": nll, "reward": self.rewards.loss(outlook.reward, reward).mean(), "done": end}

@@ -41,6 +41,15 @@ class RunningMoments(nn.Module):
         self.mean.add_(delta * count / total)
         self.count.copy_(total)
 
+    @torch.no_grad()
+    def merge(self, world: World) -> None:
+        """Become the moments of what all ranks have taken in, each by itself until now."""
+        if world.size > 1:
+            count, mean, var = world.merged(Moments(self.count, self.mean, self.var))
+            self.mean.copy_(mean)
+            self.var.copy_(var)
+            self.count.copy_(torch.as_tensor(count))
+
 
 class ObservationNormalizer(nn.Module):
     """Normalises the float parts of an observation; discrete parts, images of bytes and action masks pass through.

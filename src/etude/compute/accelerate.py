@@ -1,4 +1,4 @@
-"""How tensor functions are run: eager, compiled, or captured as a CUDA graph."""
+"""How tensor functions are run: eager, in NumPy, compiled, or captured as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-Mode = Literal["eager", "compiled", "captured", "compiled and captured"]
+Mode = Literal["eager", "numpy", "compiled", "captured", "compiled and captured"]
 REPAYS_COMPILING = 50_000
 """Gradient steps from which compiling (half a minute) is repaid on the CPU, for networks of the usual size."""
+WRITTEN_REPAYS_COMPILING = 200_000
+"""The same where the alternative is NumPy, which takes half of eager's time or less and twice that of compiled code."""
 FEW_INPUTS, FEW_OUTPUTS = 4, 6
 """Up to how many a linear layer is compiled for the CPU as sums of products."""
-SETTINGS: dict[Mode, str] = {"eager": "off", "compiled": "on", "captured": "capture", "compiled and captured": "on"}
+SETTINGS: dict[Mode, str] = {
+    "eager": "off",
+    "numpy": "numpy",
+    "compiled": "on",
+    "captured": "capture",
+    "compiled and captured": "on",
+}
 """What `experiment.compile` says to have each of them."""
 
 
@@ -29,19 +37,24 @@ def choose_mode(
     repays: int = REPAYS_COMPILING,
     *,
     compiles_on_gpu: bool = False,
+    is_written: bool = False,
 ) -> Mode:
     """Return how updates run: a pure function of the settings, the device and the length of the run.
 
-    `repays` is from how many gradient steps on compiling gains time on a CPU, and with `compiles_on_gpu` there too.
+    `repays` is from how many gradient steps on compiling gains time on a CPU, and with `compiles_on_gpu` there too. What
+    `is_written` out in NumPy runs that way on a CPU where it is not compiled.
     """
     if wanted == "off":
         return "eager"
     if device.type == "cuda":
         compiles = wanted == "on" or (wanted == "auto" and compiles_on_gpu and gradient_steps >= repays)
         return "compiled and captured" if compiles and has_gpu_compiler() else "captured"
+    plain: Mode = "numpy" if is_written and device.type == "cpu" else "eager"
+    if wanted == "numpy":
+        return plain
     if device.type != "cpu" or not has_compiler() or wanted == "capture":
-        return "eager"
-    return "compiled" if wanted == "on" or gradient_steps >= repays else "eager"
+        return plain if wanted == "auto" else "eager"
+    return "compiled" if wanted == "on" or gradient_steps >= repays else plain
 
 
 def has_compiler() -> bool:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from etude.errors import UserError
 
@@ -66,6 +67,7 @@ def set_up(
 ) -> None:
     """Fix thread counts; if asked, a cap on GPU memory, coarser products, and errors for non-deterministic operations."""
     torch.set_num_threads(threads)
+    threadpool_limits(threads, user_api="blas")  # NumPy's, which takes every core unless told, and waits for them spinning
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     if memory_fraction is not None and device is not None and device.type == "cuda":
         torch.cuda.set_per_process_memory_fraction(memory_fraction, device)

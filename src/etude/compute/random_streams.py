@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-AGREED = ("minibatch",)
-"""Streams that are the same in every process: a minibatch of all ranks' rows is the same places of each one's rollout."""
+AGREED = ("minibatch", "evolution")
+"""Streams that are the same in every process: a minibatch of all ranks' rows is the same places of each one's rollout, and the
+candidates of a generation are everybody's."""
 
 
 def derive_seed(root: int, *purpose: object) -> int:

@@ -36,6 +36,28 @@ class Bounds:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A list of a lower and an upper bound, in this order, each within bounds of its own."""
+
+    each: Bounds = Bounds()
+    whole: bool = False
+
+    def violated_by(self, value: object) -> str | None:
+        """Say what a pair of numbers must be, or None if it is fine."""
+        if not isinstance(value, tuple | list) or len(value) != 2 or not all(isinstance(each, int | float) for each in value):
+            return None  # which is said elsewhere
+        message = next((said for number in value if (said := self.each.violated_by(number))), None)
+        if message:
+            return f"each {message}"
+        if self.whole and any(number != int(number) for number in value):
+            return "must be whole numbers"
+        return "must be a lower bound and then an upper one" if value[0] > value[1] else None
+
+    def __str__(self) -> str:
+        return ", ".join(part for part in (str(self.each), "whole" if self.whole else "", "lower first") if part)
+
+
+@dataclass(frozen=True)
 class Component:
     """A place where the user chooses a registered part by name; the part's own options are checked too."""
 

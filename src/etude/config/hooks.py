@@ -5,6 +5,9 @@ def update_critic(self, phase, count): ...
 
 @hook(collects=True)                    # it steps the environment, so the budget holds for it
 def collect_episode(self, phase, count): ...
+
+@hook(takes_long=True)                  # one of it takes seconds: it is asked for one at a time, and may be left amid it
+def dream(self, phase, count): ...
 """
 
 from __future__ import annotations
@@ -24,17 +27,19 @@ class Hook(NamedTuple):
     counts_steps: bool = False
     """Whether its count is one of vector steps: it is asked for no more than the budget has room for, and for many cycles at
     once where nothing comes between them."""
+    takes_long: bool = False
+    """Whether one of it takes seconds: it is asked for one at a time, so that whoever wants to stop waits for no more."""
 
 
 @overload
 def hook(method: Method, /) -> Method: ...
 @overload
-def hook(*, collects: bool = False, counts_steps: bool = False) -> Callable[[Method], Method]: ...
-def hook(method: Any = None, /, *, collects: bool = False, counts_steps: bool = False) -> Any:
+def hook(*, collects: bool = False, counts_steps: bool = False, takes_long: bool = False) -> Callable[[Method], Method]: ...
+def hook(method: Any = None, /, *, collects: bool = False, counts_steps: bool = False, takes_long: bool = False) -> Any:
     """Mark a method `(self, phase, count) -> HookResult` as one that phases may name; overrides of it need no mark."""
 
     def mark(found: Any) -> Any:
-        setattr(found, _MARK, Hook(collects, counts_steps))
+        setattr(found, _MARK, Hook(collects, counts_steps, takes_long))
         return found
 
     return mark if method is None else mark(method)

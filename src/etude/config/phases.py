@@ -63,6 +63,8 @@ class HookSpec:
     """Whether it steps the environment, as its mark says."""
     counts_steps: bool = False
     """Whether its count is one of vector steps."""
+    takes_long: bool = False
+    """Whether it is asked for one at a time."""
 
 
 @dataclass(frozen=True)

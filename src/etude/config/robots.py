@@ -5,10 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from etude.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt, UnitInterval, at_least
+from etude.config.constraints import (
+    Bounds,
+    Interval,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    UnitInterval,
+    above,
+    at_least,
+    between,
+)
 
-Range = tuple[float, float]
+Range = Annotated[tuple[float, float], Interval()]
 """A lower and an upper bound; equal ones mean that number."""
+Durations = Annotated[tuple[float, float], Interval(above(0))]
+"""From the shortest to the longest, s."""
+Steps = Annotated[tuple[float, float], Interval(between(0, 1000), whole=True)]
+"""From the fewest to the most."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,7 @@ class ActuatorConfig:
 class ActionConfig:
     """From the policy's actions to the targets of the motors."""
 
-    lag: Range = (0.0, 0.0)
+    lag: Steps = (0.0, 0.0)
     """Physics steps until an action takes effect, drawn at each reset (whole numbers, below decimation)."""
 
 
@@ -49,7 +63,7 @@ class CommandConfig:
     """m/s to its left."""
     turn: Range = (-1.0, 1.0)
     """rad/s about its vertical axis."""
-    every_s: Range = (4.0, 8.0)
+    every_s: Durations = (4.0, 8.0)
     """Seconds until another command is drawn."""
     standing: UnitInterval = 0.1
     """Share of commands that ask to stand still."""
@@ -70,6 +84,11 @@ class CommandConfig:
     level_down: UnitInterval = 0.5
     """And a level down after one that followed them worse than this."""
 
+    def __post_init__(self) -> None:
+        """Refuse levels that would go up and down at once."""
+        if self.level_down > self.level_up:
+            raise ValueError(f"level_down={self.level_down:g}: must be at most level_up, {self.level_up:g}")
+
 
 @dataclass(frozen=True)
 class TerrainConfig:
@@ -88,7 +107,7 @@ class TerrainConfig:
     """Rows, from the easiest to the hardest."""
     columns: PositiveInt = 10
     """Tiles in a row."""
-    tile: PositiveFloat = 8.0
+    tile: Annotated[float, at_least(4)] = 8.0
     """Metres of a tile's side."""
     cell: PositiveFloat = 0.1
     """Metres between two heights."""
@@ -108,7 +127,7 @@ class ResetConfig:
     """Metres off the place of the robot, in x and y."""
     yaw: NonNegativeFloat = 3.14159
     """Radians to either side."""
-    joints: NonNegativeFloat = 0.1
+    joints: Annotated[float, between(0, 3.15)] = 0.1
     """Radians off the default pose, each joint."""
     velocity: NonNegativeFloat = 0.2
     """m/s and rad/s of the base."""
@@ -126,8 +145,8 @@ class SolverConfig:
     """Shape of the friction cone."""
     impratio: PositiveFloat = 1.0
     """How much stiffer friction is than what keeps bodies apart; higher slips less, and wants an elliptic cone."""
-    self_collisions: bool = False
-    """Whether parts of the robot touch each other."""
+    self_collisions: bool | None = None
+    """Whether parts of the robot touch each other. Default: those that the robot's file names as `touching`, such as legs."""
     contacts: PositiveInt | None = None
     """On a GPU: contacts of each robot that there is room for, on average over all. Default: from the model, at most 16."""
     constraints: PositiveInt | None = None
@@ -143,7 +162,7 @@ class RobotConfig:
     simulator: Literal["auto", "cpu", "warp"] = "auto"
     """Where training robots live. cpu: MuJoCo on threads, exact; warp: MuJoCo Warp on experiment.device; auto: warp where that
     is a GPU. Evaluations, trials and videos always run on the CPU."""
-    timestep: PositiveFloat = 0.005
+    timestep: Annotated[float, Bounds(low=0, high=0.05, low_open=True)] = 0.005
     """Seconds of one physics step."""
     decimation: PositiveInt = 4
     """Physics steps for each action."""

@@ -41,9 +41,10 @@ class ExperimentConfig:
     """The share of the GPU's memory this run may take, for GPUs that are shared. Default: no limit, and only what is needed."""
     threads: PositiveInt | None = None
     """CPU threads for tensor work. More than one pays only for large networks and idle cores. Default: 1."""
-    compile: Literal["auto", "on", "off", "capture"] = "auto"
-    """Run updates compiled (on), which on CUDA are captured as graphs too; capture does that alone. auto: capture on CUDA, and
-    compiled if the run is long enough to repay it: on the CPU, and for world models on CUDA."""
+    compile: Literal["auto", "on", "off", "capture", "numpy"] = "auto"
+    """Run updates compiled (on), which on CUDA are captured as graphs too; capture does that alone; numpy: by gradients that
+    are written out, for small networks on the CPU. auto: capture on CUDA, and compiled if the run is long enough to repay it:
+    on the CPU, and for world models on CUDA; else in NumPy on the CPU, where that can be."""
     tf32: bool = False
     """On a GPU: round the factors of matrix products to 10 bits, which makes large networks several times as fast."""
     deterministic: bool = False

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from etude.config.constraints import Bounds, Component, Size
+from etude.config.constraints import Bounds, Component, Interval, Size
 from etude.config.registry import REGISTRIES, Registry
 from etude.config.schedules import Schedule, as_float
 from etude.errors import ConfigError, UserError, did_you_mean
@@ -46,6 +46,13 @@ class Validator:
     def build(self, cls: type[T], data: Mapping[str, Any], path: str = "") -> T:
         """Return an instance of dataclass `cls`; raises ConfigError with all problems found."""
         built = self._dataclass(cls, data, path)
+        if self.problems:
+            raise ConfigError(*self.problems)
+        return built
+
+    def value(self, kind: Any, value: Any, path: str) -> Any:
+        """Return one value as what its type says; raises ConfigError with what is wrong."""
+        built = self._attempt(kind, value, path)
         if self.problems:
             raise ConfigError(*self.problems)
         return built
@@ -102,7 +109,7 @@ class Validator:
                     value = _parsed(mark, value)
             converted = self._convert(base, value, path)
             for mark in marks:
-                message = mark.violated_by(converted) if isinstance(mark, Bounds) else None
+                message = mark.violated_by(converted) if isinstance(mark, Bounds | Interval) else None
                 if message:
                     raise _InvalidError(message)
             return converted

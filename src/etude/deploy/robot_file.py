@@ -1,4 +1,4 @@
-"""A robot with its motors on flat ground as a MJCF, with the files it needs beside it."""
+"""A robot with its motors on the ground of its task as a MJCF, with the files it needs beside it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
+import torch
+
 from etude.config.robots import RobotConfig
 from etude.deploy.robot_layout import ROBOT_FILE
 from etude.errors import UserError
 from etude.files.atomic import write_bytes_atomic, write_text_atomic
 from etude.robots.models.description import load_robot
-from etude.robots.scene import build_scene
+from etude.robots.scene import FLOOR, build_scene
+from etude.robots.terrain import Terrain
 
 ASSETS = "assets"
+GROUND = f"{ASSETS}/ground.hf"
 WALK = Path(__file__).with_name("walk.py")
 _FOLDERS = {"mesh": "meshdir", "skin": "meshdir", "texture": "texturedir", "hfield": "meshdir"}
 """Which setting of the compiler says where the files of each kind are."""
@@ -22,7 +27,8 @@ _FOLDERS = {"mesh": "meshdir", "skin": "meshdir", "texture": "texturedir", "hfie
 def write_robot(task: RobotConfig, folder: Path) -> None:
     """Write robot.xml, copies of the meshes and pictures that it names, and what lets it walk without Etude."""
     description = load_robot(task.files or task.model)
-    text = build_scene(task, description).spec.to_xml()
+    terrain = None if task.terrain.type == "flat" else Terrain(task.terrain, torch.device("cpu"))
+    text = build_scene(task, description, terrain=terrain).spec.to_xml()
     root = ElementTree.fromstring(text)
     compiler = root.find("compiler")
     settings = {} if compiler is None else compiler.attrib
@@ -34,10 +40,24 @@ def write_robot(task: RobotConfig, folder: Path) -> None:
                 continue
             source = _find(name, [description.folder / settings.get(setting, settings.get("assetdir", "")), description.folder])
             element.set("file", _copy(source, folder, copied))
+    if terrain is not None:
+        _write_heights(root, folder)
     for setting in ("assetdir", *_FOLDERS.values()):
         settings.pop(setting, None)
     write_text_atomic(folder / ROBOT_FILE, ElementTree.tostring(root, encoding="unicode") + "\n")
     write_bytes_atomic(folder / WALK.name, WALK.read_bytes())
+
+
+def _write_heights(root: ElementTree.Element, folder: Path) -> None:
+    """Move the heights of the ground into a file of their own, in MuJoCo's format: rows, columns, numbers from 0 to 1."""
+    (field,) = [element for element in root.iter("hfield") if element.get("name") == FLOOR]
+    rows, columns = (int(field.attrib.pop(key)) for key in ("nrow", "ncol"))
+    # The text begins with the row that is farthest along y, the file and the model's memory with the nearest.
+    heights = np.array(field.attrib.pop("elevation").split(), np.float32).reshape(rows, columns)[::-1]
+    (folder / ASSETS).mkdir(exist_ok=True)
+    write_bytes_atomic(folder / GROUND, np.array([rows, columns], np.int32).tobytes() + heights.tobytes())
+    field.set("file", GROUND)
+    field.set("content_type", "image/vnd.mujoco.hfield")
 
 
 def _find(name: str, folders: Sequence[Path]) -> Path:

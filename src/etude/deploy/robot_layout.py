@@ -34,6 +34,10 @@ class JointLayout:
     lower: float | None
     """The range of the joint, rad; null where it has none."""
     upper: float | None
+    stride: float = 0.0
+    """How far it is off the default position at the height of its leg's swing, rad: for `dof_pos_ref_diff`."""
+    foot: int | None = None
+    """Which foot's leg it is of, in the order of `gait.feet`; null: none's."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,17 @@ class GaitLayout:
 
 
 @dataclass(frozen=True)
+class GroundStart:
+    """A place on uneven ground to begin at: the middle of a tile."""
+
+    kind: str
+    level: int
+    """From 0, the easiest."""
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
 class RobotLayout:
     """A robot and its task."""
 
@@ -93,7 +108,9 @@ class RobotLayout:
     fall_tilt: float | None
     """The robot has fallen when it leans by more than this, rad; null: it can't."""
     fall_height: float | None
-    """The robot has fallen when its base is lower than this, m; null: it can't."""
+    """The robot has fallen when its base is lower than this above the ground, m; null: it can't."""
+    ground: tuple[GroundStart, ...] = ()
+    """Where to begin on the ground of `file`, one for each kind and level; none: it is flat."""
 
 
 def robot_layout(robots: RobotVector, inputs: list[str]) -> RobotLayout:
@@ -114,6 +131,20 @@ def robot_layout(robots: RobotVector, inputs: list[str]) -> RobotLayout:
         standing_height=float(scene.description.height),
         fall_tilt=_limit(robots, "tilt", "limit"),
         fall_height=_limit(robots, "low", "height"),
+        ground=_ground(robots),
+    )
+
+
+def _ground(robots: RobotVector) -> tuple[GroundStart, ...]:
+    """The first tile of each kind in every row."""
+    terrain = robots.terrain
+    if terrain is None:
+        return ()
+    columns = {kind: terrain.column_kinds.index(kind) for kind in terrain.column_kinds}
+    return tuple(
+        GroundStart(kind, level, *map(float, terrain.origins[level, column].tolist()))
+        for level in range(terrain.config.levels)
+        for kind, column in columns.items()
     )
 
 
@@ -130,6 +161,8 @@ def _joint(robots: RobotVector, index: int) -> JointLayout:
         effort_limit=_finite(scene.effort_limit[index]),
         lower=_finite(lower),
         upper=_finite(upper),
+        stride=float(scene.stride[index]),
+        foot=None if scene.foot_of_joint[index] < 0 else int(scene.foot_of_joint[index]),
     )
 
 

@@ -3,6 +3,7 @@
 This file needs numpy, onnxruntime and (for `walk`) mujoco, and nothing of Etude: `Controller` is what a real robot would run.
 
     python walk.py FOLDER --seconds 10 --command 0.5 0 0
+    python walk.py FOLDER --level 2    # where the ground is uneven: the third row of every kind
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ class Sensed(NamedTuple):
     """rad, in the order of metadata.json. (J,)"""
     joint_velocity: np.ndarray
     """rad/s. (J,)"""
+    linear_velocity: np.ndarray | None = None
+    """Of the base, in its own frame, m/s: what an estimator says, for a policy that sees it. (3,)"""
+    base_height: float | None = None
+    """Of the base above the ground, m, for a policy that sees it."""
+    heights: np.ndarray | None = None
+    """Of the base above the ground at each point of `scan_points`, m, for a policy that scans. (K,)"""
 
 
 class Controller:
@@ -52,13 +59,17 @@ class Controller:
         self.offset = np.where([joint["control"] == "position" for joint in joints], self.default, 0.0)
         self.scale = np.array([joint["action_scale"] for joint in joints])
         self.dt = robot["timestep"] * robot["decimation"]
+        self._stride = np.array([joint["stride"] for joint in joints])
+        self._foot = [joint["foot"] for joint in joints]
+        self.scan = scan_points(robot)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self._session: Any = onnxruntime.InferenceSession(
             str(folder / "policy.onnx"), options, providers=["CPUExecutionProvider"]
         )
         self.reset()
-        nothing = Sensed(np.zeros(3), np.zeros(3), self.default, np.zeros(len(joints)))
+        still = (np.zeros(3), np.zeros(3), self.default, np.zeros(len(joints)))
+        nothing = Sensed(*still, np.zeros(3), 0.0, None if self.scan is None else np.zeros(len(self.scan)))
         known = self._values(nothing, np.zeros(3))
         for terms in robot["observations"].values():
             for term in terms:
@@ -104,24 +115,55 @@ class Controller:
     def _values(self, sensed: Sensed, command: np.ndarray) -> dict[str, np.ndarray]:
         """Every term that can be computed, before clip and scale."""
         angle = 2 * math.pi * self.phase
-        feet = 2 * math.pi * (self.phase + np.array(self.robot["gait"]["offsets"]))
+        offsets = np.array(self.robot["gait"]["offsets"])
+        feet = 2 * math.pi * (self.phase + offsets)
         moves = float(np.any(command))
-        return {
+        ahead = np.array([0.0 if foot is None else offsets[foot] for foot in self._foot])
+        swing = np.maximum(-np.sin(2 * math.pi * (self.phase + ahead)), 0.0) * moves
+        values = {
             "base_angular_velocity": sensed.angular_velocity,
             "gravity": sensed.gravity,
             "command": np.asarray(command, float),
             "joint_position": sensed.joint_position - self.default,
+            "joint_position_measured": sensed.joint_position - self.default,
             "joint_position_absolute": sensed.joint_position,
+            "dof_pos_ref_diff": sensed.joint_position - self.default - self._stride * swing,
             "joint_velocity": sensed.joint_velocity,
             "action": self.action,
             "gait_phase": np.array([math.sin(angle), math.cos(angle)]) * moves,
             "stance_clock": np.maximum(np.sin(feet), 0.0),
             "swing_clock": np.maximum(-np.sin(feet), 0.0),
         }
+        if sensed.linear_velocity is not None:
+            values["base_linear_velocity"] = sensed.linear_velocity
+        if sensed.base_height is not None:
+            values["base_height"] = np.array([sensed.base_height])
+        if sensed.heights is not None:
+            values["height_scan"] = np.clip(sensed.heights - self.robot["standing_height"], -1.0, 1.0)
+        return values
+
+
+def scan_points(robot: dict[str, Any]) -> np.ndarray | None:
+    """Return where a policy that scans looks at the ground: ahead and to the left of the base, m, (K, 2); None: it does not."""
+    scans = {
+        json.dumps(term["options"], sort_keys=True): term["options"]
+        for terms in robot["observations"].values()
+        for term in terms
+        if term["term"] == "height_scan"
+    }
+    if not scans:
+        return None
+    if len(scans) > 1:
+        raise WalkError("the policy scans the ground in several ways, which walking can't")
+    (options,) = scans.values()
+    length, width, step = (options.get(key, usual) for key, usual in (("length", 1.6), ("width", 1.0), ("step", 0.1)))
+    x = np.arange(round(length / step) + 1) * step - length / 2
+    y = np.arange(round(width / step) + 1) * step - width / 2
+    return np.stack([each.ravel() for each in np.meshgrid(x, y, indexing="ij")], 1)
 
 
 class SimulatedRobot:
-    """The robot of robot.xml, with sensors and motors, in `mj_step`."""
+    """The robot of robot.xml, with sensors and motors, on its ground, in `mj_step`."""
 
     def __init__(self, folder: Path, robot: dict[str, Any]) -> None:
         import mujoco  # type: ignore[import-untyped] # compiled, without stubs
@@ -137,12 +179,36 @@ class SimulatedRobot:
         self._motors = np.array([model.actuator(name).id for name in names])
         free = model.body(robot["base"]).jntadr[0]
         self._base_qpos, self._base_dof = int(model.jnt_qposadr[free]), int(model.jnt_dofadr[free])
+        self._scan = scan_points(robot)
+        self._heights = None
+        if model.nhfield:
+            first, rows, columns = int(model.hfield_adr[0]), int(model.hfield_nrow[0]), int(model.hfield_ncol[0])
+            field = model.hfield_data[first : first + rows * columns].reshape(rows, columns)
+            base = next(
+                model.geom_pos[i, 2] for i in range(model.ngeom) if model.geom_type[i] == self._mujoco.mjtGeom.mjGEOM_HFIELD
+            )
+            self._heights = base + field * model.hfield_size[0, 2]
 
-    def place(self) -> None:
+    def ground(self, points: np.ndarray) -> np.ndarray:
+        """Return the height of the ground at points (K, 2), between samples in proportion: (K,)."""
+        if self._heights is None:
+            return np.zeros(len(points))
+        rows, columns = self._heights.shape
+        half = self.model.hfield_size[0, :2]
+        x = np.clip((points[:, 0] + half[0]) / (2 * half[0]) * (columns - 1), 0, columns - 1.001)
+        y = np.clip((points[:, 1] + half[1]) / (2 * half[1]) * (rows - 1), 0, rows - 1.001)
+        x0, y0 = x.astype(int), y.astype(int)
+        fx, fy, z = x - x0, y - y0, self._heights
+        near = z[y0, x0] * (1 - fx) + z[y0, x0 + 1] * fx
+        far = z[y0 + 1, x0] * (1 - fx) + z[y0 + 1, x0 + 1] * fx
+        return near * (1 - fy) + far * fy
+
+    def place(self, x: float = 0.0, y: float = 0.0) -> None:
         """Put the robot at rest in its default pose, just over the ground."""
         self._mujoco.mj_resetData(self.model, self.data)
         first = self._base_qpos
-        self.data.qpos[first : first + 7] = [0, 0, self.robot["start_height"], 1, 0, 0, 0]
+        height = self.robot["start_height"] + float(self.ground(np.array([[x, y]]))[0])
+        self.data.qpos[first : first + 7] = [x, y, height, 1, 0, 0, 0]
         self.data.qpos[self._qpos] = [joint["default_position"] for joint in self.robot["joints"]]
 
     def move(self, targets: np.ndarray) -> None:
@@ -155,7 +221,20 @@ class SimulatedRobot:
         """Read the sensors."""
         turn = self.data.qvel[self._base_dof + 3 : self._base_dof + 6].copy()
         down = self._in_base_frame(np.array([0.0, 0.0, -1.0]))
-        return Sensed(turn, down, self.data.qpos[self._qpos].copy(), self.data.qvel[self._dofs].copy())
+        joints = (self.data.qpos[self._qpos].copy(), self.data.qvel[self._dofs].copy())
+        velocity = self._in_base_frame(self.data.qvel[self._base_dof : self._base_dof + 3])
+        heights = None if self._scan is None else self._scan_heights(self._scan)
+        return Sensed(turn, down, *joints, velocity, self._height(), heights)
+
+    def _height(self) -> float:
+        x, y, z = self.data.qpos[self._base_qpos : self._base_qpos + 3]
+        return float(z - self.ground(np.array([[x, y]]))[0])
+
+    def _scan_heights(self, points: np.ndarray) -> np.ndarray:
+        x, y, z, qw, qx, qy, qz = self.data.qpos[self._base_qpos : self._base_qpos + 7]
+        yaw = math.atan2(2 * (qw * qz + qx * qy), 1 - 2 * (qy * qy + qz * qz))
+        turned = points @ np.array([[math.cos(yaw), math.sin(yaw)], [-math.sin(yaw), math.cos(yaw)]])
+        return z - self.ground(turned + np.array([x, y]))
 
     def velocity(self) -> np.ndarray:
         """Forward, sideways and turn, as commands have them. (3,)"""
@@ -168,7 +247,7 @@ class SimulatedRobot:
             return True
         tilt, height = self.robot["fall_tilt"], self.robot["fall_height"]
         leans = tilt is not None and -self._in_base_frame(np.array([0.0, 0.0, -1.0]))[2] < math.cos(tilt)
-        return bool(leans or (height is not None and self.data.qpos[self._base_qpos + 2] < height))
+        return bool(leans or (height is not None and self._height() < height))
 
     def _in_base_frame(self, vector: np.ndarray) -> np.ndarray:
         w, *xyz = self.data.qpos[self._base_qpos + 3 : self._base_qpos + 7]
@@ -176,38 +255,77 @@ class SimulatedRobot:
         return vector - w * twist + np.cross(xyz, twist)
 
 
-def walk(folder: Path, seconds: float, command: tuple[float, float, float] = (0.5, 0.0, 0.0)) -> dict[str, Any]:
-    """Let the robot follow a command; it begins again when it falls. The mean velocity leaves out the first two seconds."""
+def usual_command(robot: dict[str, Any]) -> tuple[float, float, float]:
+    """Return what a robot is asked for in a check: 0.5 m/s ahead, or as near to that as it was trained for, or else a turn."""
+    low, high = robot["commands"]["forward"]
+    forward = min(max(0.5, low), high)
+    if forward:
+        return forward, 0.0, 0.0
+    return 0.0, 0.0, max(robot["commands"]["turn"], key=abs)
+
+
+def walk(folder: Path, seconds: float, command: tuple[float, float, float] | None = None, *, level: int = 0) -> dict[str, Any]:
+    """Let the robot follow a command; it begins again when it falls. The mean velocity leaves out the first two seconds.
+
+    On uneven ground it does so on each kind in turn, from the middle of a tile of this level; `places` has them.
+    """
     controller = Controller(folder)
     robot = SimulatedRobot(folder, controller.robot)
+    asked = usual_command(controller.robot) if command is None else command
+    ground = controller.robot["ground"]
+    starts = [start for start in ground if start["level"] == level]
+    if ground and not starts:
+        raise WalkError(f"level {level}: the ground has levels 0 to {max(start['level'] for start in ground)}")
+    places = [
+        {"kind": start["kind"], **_walk_from(controller, robot, seconds, np.array(asked), (start["x"], start["y"]))}
+        for start in starts or [{"kind": "flat", "x": 0.0, "y": 0.0}]
+    ]
+    velocity = np.mean([place.pop("mean") for place in places], 0)
+    return {
+        "seconds": max(1, round(seconds / controller.dt)) * controller.dt,
+        "command": list(asked),
+        "falls": sum(place["falls"] for place in places),
+        "velocity": dict(zip(("forward", "sideways", "turn"), velocity.tolist(), strict=True)),
+        "followed": _followed(velocity, asked),
+        "places": places,
+    }
+
+
+def _walk_from(
+    controller: Controller, robot: SimulatedRobot, seconds: float, asked: np.ndarray, start: tuple[float, float]
+) -> dict[str, Any]:
     steps = max(1, round(seconds / controller.dt))
     settle = round(min(2.0, seconds / 2) / controller.dt)
-    asked, falls, seen = np.array(command), 0, []
-    robot.place()
+    falls, seen = 0, []
+    robot.place(*start)
+    controller.reset()
     for step in range(steps):
         robot.move(controller.step(robot.sense(), asked))
         if robot.has_fallen():
             falls += 1
-            robot.place()
+            robot.place(*start)
             controller.reset()
         elif step >= settle:
             seen.append(robot.velocity())
-    forward, sideways, turn = np.mean(seen, 0).tolist() if seen else (0.0, 0.0, 0.0)
-    return {
-        "seconds": steps * controller.dt,
-        "command": list(command),
-        "falls": falls,
-        "velocity": {"forward": forward, "sideways": sideways, "turn": turn},
-    }
+    mean = np.mean(seen, 0) if seen else np.zeros(3)
+    return {"falls": falls, "followed": _followed(mean, asked), "mean": mean}
+
+
+def _followed(velocity: np.ndarray, asked: Any) -> float:
+    """Which share of what was asked for was done, along it: 1 is all; 1 too where nothing was asked for."""
+    size = float(np.dot(asked, asked))
+    return float(np.dot(velocity, asked)) / size if size > 0 else 1.0
 
 
 def _main() -> None:
     parser = argparse.ArgumentParser(description="Let an exported robot walk in MuJoCo.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--command", type=float, nargs=3, default=(0.5, 0.0, 0.0), metavar=("FORWARD", "SIDEWAYS", "TURN"))
+    parser.add_argument("--command", type=float, nargs=3, metavar=("FORWARD", "SIDEWAYS", "TURN"))
+    parser.add_argument("--level", type=int, default=0, help="of uneven ground, from 0, the easiest")
     given = parser.parse_args()
-    print(json.dumps(walk(given.folder, given.seconds, tuple(given.command)), indent=2))
+    command = None if given.command is None else tuple(given.command)
+    print(json.dumps(walk(given.folder, given.seconds, command, level=given.level), indent=2))
 
 
 if __name__ == "__main__":

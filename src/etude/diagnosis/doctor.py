@@ -21,7 +21,7 @@ from etude.environments.families import FAMILIES, Family
 
 TIMEOUT_S = 120.0
 _PRELOAD = ("etude.environments.check.probe",)
-_DRAWN_BY_MUJOCO = ("mujoco", "dmc", "robotics")
+_DRAWN_BY_MUJOCO = ("mujoco", "robots", "dmc", "robotics")
 _GL_LINES = "apt install libegl1 (then MUJOCO_GL=egl), or apt install libosmesa6 (then MUJOCO_GL=osmesa)"
 
 

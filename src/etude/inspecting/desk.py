@@ -34,7 +34,7 @@ WAIT_S = 60.0
 """How long a request waits for a picture that has to be computed."""
 
 Mode = Literal["auto", "greedy", "sample"]
-Busy = Literal["opening", "recording", "branching"]
+Busy = Literal["opening", "recording", "branching", "driving"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Wanted:
     mode: Mode
     seed: int
     max_steps: int
+    pictures: bool = True
 
 
 @dataclass
@@ -176,6 +177,28 @@ class Desk:
             lambda: inspector.go_on(recording, max_steps=max_steps, wants_more=session.wants_more),
         )
 
+    def drive(self, session: Session, number: int, step: int) -> int:
+        """Begin a drive at a step of a recording; returns its number."""
+        inspector, recording = session.opened(), session.recording(number)
+        made: list[int] = []
+        self._wait_for(session, lambda: made.append(self._add(session, inspector.drive(recording, step))))
+        return made[0]
+
+    def steer(self, session: Session, number: int, asked: Any, steps: int) -> dict[str, Any]:
+        """Go on with a drive for some steps; returns what was asked for in the end, how the robot moves, and its new poses."""
+        inspector, recording = session.opened(), session.recording(number)
+        command, before = inspector.steered().limited(asked), len(recording.poses)
+        self._wait_for(session, lambda: inspector.steer(recording, command, steps))
+        return {"command": list(command), "velocity": inspector.steered().velocity(), "poses": recording.poses[before:]}
+
+    def _wait_for(self, session: Session, work: Callable[[], None]) -> None:
+        done = threading.Event()
+        self._submit(session, "driving", work, done)
+        if not done.wait(WAIT_S):
+            raise UserError("other inspections are at work; try again later")
+        if session.error is not None:
+            raise UserError(session.error)
+
     def compute(self, session: Session, work: Callable[[], Any]) -> Any:
         """Return what the thread that does all work makes of this; UserError where that takes too long."""
         found: queue.Queue[tuple[Any, EtudeError | None]] = queue.Queue()
@@ -201,19 +224,27 @@ class Desk:
         wanted = session.wanted
         trusted = wanted.run.name in self._trusted
         session.inspector = inspector = Inspector.open(
-            Run(wanted.run), wanted.checkpoint, mode=wanted.mode, trusted=trusted, most_bytes=SESSION_BYTES
+            Run(wanted.run),
+            wanted.checkpoint,
+            mode=wanted.mode,
+            pictures=wanted.pictures,
+            world=True,
+            trusted=trusted,
+            most_bytes=SESSION_BYTES,
         )
         session.busy = "recording"
         recording = inspector.record(wanted.seed, max_steps=wanted.max_steps, wants_more=session.wants_more)
         self._add(session, recording)
 
-    def _add(self, session: Session, recording: Recording) -> None:
+    def _add(self, session: Session, recording: Recording) -> int:
         if len(session.recordings) >= MOST_RECORDINGS:
             _, oldest, *_ = sorted(session.recordings)  # the episode itself stays
             session.opened().forget(session.recordings.pop(oldest))
-        session.recordings[next(self._numbers)] = recording
+        number = next(self._numbers)
+        session.recordings[number] = recording
+        return number
 
-    def _submit(self, session: Session, doing: Busy, work: Callable[[], None]) -> None:
+    def _submit(self, session: Session, doing: Busy, work: Callable[[], None], done: threading.Event | None = None) -> None:
         with self._lock:
             if session.inspector is not None and session.busy is not None:
                 raise UserError("this inspection is at work; stop it first")
@@ -232,6 +263,8 @@ class Desk:
             finally:
                 session.busy = None
                 session.seen = self._clock()
+                if done is not None:
+                    done.set()
 
         self._put(at_work)
 

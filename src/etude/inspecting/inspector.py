@@ -3,6 +3,7 @@
     record      seed ──→ step 0 ──→ step 1 ──→ … ──→ step T-1                  a mark every so many steps: the environment's
                               ▲ mark                  ▲ mark                   state, the policy's, and its random numbers
     branch      at step t: back to the mark before it, the steps up to t again, then another action, checkpoint or policy
+    steer       a robot that is driven: a few steps more, as it is commanded
 
 Everybody acts through `etude.orchestration.player.Player`: an episode here is the one that `etude play` plays with its seed.
 """
@@ -26,9 +27,11 @@ from etude.environments.rendering import Camera
 from etude.environments.vector import Observation, VectorEnvironment
 from etude.errors import EtudeError, UserError
 from etude.files.printable import one_line
+from etude.inspecting.driving import Command, Pilot
 from etude.inspecting.insights import Reader
 from etude.inspecting.readers import make_reader
 from etude.inspecting.recording import Budget, Ending, InspectedStep, Mark, Origin, Recording
+from etude.inspecting.worlds import World
 from etude.orchestration.player import Array, Decision, Moment, Player
 from etude.runs.run import Run
 from etude.training.assembly import acts_captured
@@ -74,9 +77,15 @@ class Performer:
 class Inspector:
     """One environment, and the policies that act in it. One thing at a time: it is not for several threads."""
 
-    def __init__(self, performer: Performer, camera: Camera | None, notes: tuple[str, ...], most_bytes: int) -> None:
+    def __init__(
+        self, performer: Performer, camera: Camera | None, notes: tuple[str, ...], most_bytes: int, *, world: bool = False
+    ) -> None:
         self.performer, self.notes = performer, notes
         self._camera, self._budget = camera, Budget(most_bytes)
+        self.world = World.of(self.environment) if world else None
+        """Where a simulated world's shapes are, if that is recorded too."""
+        self.pilot = Pilot.of(self.environment)
+        """Who commands the robot, if it is one."""
         self._decision: Decision | None = None
         self._others: dict[tuple[str, Mode], Performer] = {}
         self._listen(performer)
@@ -89,6 +98,7 @@ class Inspector:
         *,
         mode: Literal["auto", "greedy", "sample"] = "auto",
         pictures: bool = True,
+        world: bool = False,
         root: Path | str | None = None,
         trusted: bool = False,
         device: str | None = None,
@@ -96,7 +106,8 @@ class Inspector:
     ) -> Inspector:
         """Load a policy into an environment like the one it was trained in; the last checkpoint unless another is named.
 
-        Where the environment can't be drawn there are no pictures, and a note says why.
+        Where the environment can't be drawn there are no pictures, and a note says why. `world` records where the shapes of
+        a simulated world are, which needs no pictures.
         """
         how: dict[str, Any] = {"mode": mode, "root": root, "trusted": trusted, "device": device, "prefer": "last"}
         stored = open_policy(source, checkpoint, root=root, trusted=trusted, device=device)
@@ -119,7 +130,7 @@ class Inspector:
             stack.pop_all()
         performer = Performer(stage.policy, stage.mode, player.policy, player, reader)
         told = [stage.policy.note] if stage.policy.note else []
-        return cls(performer, player.camera, (*told, *notes, *reader.notes), most_bytes)
+        return cls(performer, player.camera, (*told, *notes, *reader.notes), most_bytes, world=world)
 
     @property
     def environment(self) -> VectorEnvironment:
@@ -136,6 +147,7 @@ class Inspector:
         """Play the episode of a seed from its beginning."""
         performer = self.performer
         recording = Recording(performer, seed, performer.reader.units)
+        self._hold(None)
         with isolated_global_generators(seed):
             performer.player.begin(self._purpose(seed))
             performer.reader.begin()
@@ -150,6 +162,41 @@ class Inspector:
         with isolated_global_generators(recording.seed):
             self._reach(recording, len(recording.steps))
             self._go_on(recording, max_steps, wants_more)
+
+    def drive(self, recording: Recording, step: int) -> Recording:
+        """Return another future of an episode, of which nothing is known but that somebody drives: `steer` goes on with it."""
+        self.steered()
+        if not 0 <= step <= len(recording.steps) or (recording.is_over and step == len(recording.steps)):
+            raise UserError(f"step {step}: a drive begins at one of the steps 0 to {len(recording.steps) - recording.is_over}")
+        performer = recording.performer
+        with isolated_global_generators(recording.seed):
+            self._reach(recording, step)
+            future = Recording(performer, recording.seed, performer.reader.units, origin=Origin(recording, step))
+            future.steps, future.poses = recording.steps[:step], recording.poses[: step + 1]
+            mark = self._mark(performer)
+            assert mark is not None, "it was just returned to"
+            future.marks[step] = mark
+        return future
+
+    def steer(self, recording: Recording, command: Command, steps: int) -> None:
+        """Go on with a drive for some steps, with a command in force; no pictures are drawn meanwhile."""
+        self.steered()
+        if recording.is_over:
+            raise UserError(f"this drive was {recording.ending} after {len(recording.steps)} steps; begin another")
+        begin, player = len(recording.steps), recording.performer.player
+        camera, player.camera, self._camera = self._camera, None, None
+        try:
+            with isolated_global_generators(recording.seed):
+                self._reach(recording, begin)
+                self._go_on(recording, begin + steps, None, command=command)
+        finally:
+            player.camera = self._camera = camera
+
+    def steered(self) -> Pilot:
+        """Return who commands the robot; UserError where there is nothing to drive."""
+        if self.pilot is None:
+            raise UserError(f"{self.performer.stored.config.environment.id} can't be driven; robots can")
+        return self.pilot
 
     def branch(
         self,
@@ -178,6 +225,7 @@ class Inspector:
                 performer = self._hand_over(recording, step, self._perform(stored, chosen))
             future = Recording(performer, recording.seed, performer.reader.units, origin=Origin(recording, step))
             future.steps, future.frames = recording.steps[:step], recording.frames[: step + 1]
+            future.poses = recording.poses[: step + 1]
             mark = self._mark(performer)
             assert mark is not None, "it was just returned to"
             future.marks[step] = mark
@@ -194,22 +242,30 @@ class Inspector:
         space: Any = self.environment.single_action_space
         try:
             array = np.asarray(action, dtype=np.float64).reshape(space.shape)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise UserError(f"action {one_line(str(action))}: must be numbers of shape {space.shape}, of {space}") from None
         is_whole = not hasattr(space, "low")
+        if not np.isfinite(array).all() or (is_whole and np.abs(array).max(initial=0) > 2**31):
+            raise UserError(f"action {one_line(str(action))}: is not in {space}")
         if is_whole and not np.array_equal(array, np.rint(array)):
             raise UserError(f"action {one_line(str(action))}: must be whole numbers, of {space}")
         # Our own actions count from 0, whatever the space does.
         given = array.astype(np.int64) + np.asarray(getattr(space, "start", 0)) if is_whole else array.astype(space.dtype)
-        if not np.isfinite(array).all() or not space.contains(given.astype(space.dtype) if space.shape else given[()]):
+        if not space.contains(given.astype(space.dtype) if space.shape else given[()]):
             raise UserError(f"action {one_line(str(action))}: is not in {space}")
         return torch.from_numpy(array).to(torch.int64 if is_whole else torch.float32).unsqueeze(0)
 
     # ---- the steps themselves -----------------------------------------------------------------------------------------
 
     def _go_on(
-        self, recording: Recording, max_steps: int | None, wants_more: WantsMore | None, instead: Tensor | None = None
+        self,
+        recording: Recording,
+        max_steps: int | None,
+        wants_more: WantsMore | None,
+        instead: Tensor | None = None,
+        command: Command | None = None,
     ) -> None:
+        self._hold(command)
         performer, limit = recording.performer, max_steps or MOST_STEPS
         ending: Ending | None = None
         moment: Moment | None = None
@@ -224,16 +280,28 @@ class Inspector:
             else:
                 self._mark_if_due(recording)
                 moment = performer.player.step(instead)
-                self._keep(recording, moment, is_forced=instead is not None)
+                self._keep(recording, moment, is_forced=instead is not None, command=command)
                 instead = None
                 if moment.ended:
                     ending = "terminated" if moment.terminated else "truncated"
         recording.ending = ending
         if moment is not None:
             recording.final_observation = moment.next_observation
+            self._mark_the_end(recording, command)
             self._value_the_end(recording)
 
-    def _keep(self, recording: Recording, moment: Moment, *, is_forced: bool) -> None:
+    def _mark_the_end(self, recording: Recording, command: Command | None) -> None:
+        """A drive goes on from its end, again and again: a mark there, in the place of the one at its end before."""
+        if command is None or recording.is_over:
+            return
+        mark = self._mark(recording.performer)
+        if mark is not None:
+            last = max((step for step in recording.marks if step % MARK_EVERY), default=0)
+            if last and (recording.origin is None or last != recording.origin.step):
+                del recording.marks[last]
+            recording.marks[len(recording.steps)] = mark
+
+    def _keep(self, recording: Recording, moment: Moment, *, is_forced: bool, command: Command | None) -> None:
         performer = recording.performer
         insight, decision = performer.reader.last, self._decision
         assert insight is not None
@@ -248,14 +316,22 @@ class Inspector:
             terminated=moment.terminated,
             truncated=moment.truncated,
             insight=insight,
+            command=command,
         )
         recording.steps.append(step)
         self._count(recording, step.size)
-        self._keep_frame(recording)
+        self._keep_frame(recording, ended=moment.ended)
 
-    def _keep_frame(self, recording: Recording) -> None:
-        if self._camera is not None:
+    def _keep_frame(self, recording: Recording, *, ended: bool = False) -> None:
+        if self._camera is not None and len(recording.frames) == len(recording.steps):  # a drive has none
             self._count(recording, recording.add_frame(recording.performer.player.picture))
+        if self.world is not None:
+            pose = self.world.take_after_step(ended=ended) if recording.steps else self.world.take()
+            self._count(recording, recording.add_pose(pose))
+
+    def _hold(self, command: Command | None) -> None:
+        if self.pilot is not None:
+            self.pilot.hold(command)
 
     def _count(self, recording: Recording, size: int) -> None:
         recording.kept += size
@@ -303,6 +379,7 @@ class Inspector:
         performer = recording.performer
         for count, recorded in enumerate(recording.steps[start:step], start):
             instead = _as_rows(recorded.action, torch.device("cpu")) if recorded.is_forced else None
+            self._hold(recorded.command)
             again = performer.player.step(instead)  # type: ignore[arg-type] # an action is one tensor
             if again.reward != recorded.reward or not np.array_equal(again.action, recorded.action):
                 raise EtudeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 
 from etude.components.returns import generalized_advantages, reward_to_go
 from etude.files.png import png_bytes
+from etude.inspecting.driving import Command
 from etude.inspecting.insights import Insight, Units
 from etude.orchestration.player import Array, Place
 
@@ -37,6 +38,8 @@ class InspectedStep:
     terminated: bool
     truncated: bool
     insight: Insight
+    command: Command | None = None
+    """What the robot was asked for by whoever drove it."""
 
     @property
     def size(self) -> int:
@@ -97,6 +100,8 @@ class Recording:
     steps: list[InspectedStep] = field(default_factory=list)
     frames: list[bytes] = field(default_factory=list)
     """PNG, one more than there are steps; none where the environment draws nothing."""
+    poses: list[np.ndarray] = field(default_factory=list, repr=False)
+    """Where the shapes of a simulated world are, (shapes, 7) each, one more than there are steps; else none."""
     ending: Ending = "stopped"
     final_observation: Array | None = None
     final_value: float | None = None
@@ -125,6 +130,17 @@ class Recording:
         self._last_picture = picture
         self.frames.append(self.frames[-1] if again else png_bytes(picture))
         return 0 if again else len(self.frames[-1])
+
+    def add_pose(self, pose: np.ndarray | None) -> int:
+        """Keep where the shapes are and return how many bytes that took; the last ones again where nobody knows."""
+        if pose is None and not self.poses:
+            return 0
+        self.poses.append(self.poses[-1] if pose is None else pose)
+        return 0 if pose is None else pose.nbytes
+
+    def as_it_stands(self) -> Recording:
+        """Return it as it is now, for whoever reads while it is played further."""
+        return replace(self, steps=list(self.steps), frames=list(self.frames), poses=list(self.poses))
 
     def columns(self) -> Columns:
         """Return what is known of each step once the episode is."""

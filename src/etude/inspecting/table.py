@@ -11,6 +11,7 @@ from gymnasium import spaces
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.vector import VectorEnvironment
 from etude.files.csv_text import csv_text
+from etude.inspecting.driving import NAMES
 from etude.inspecting.inspector import Inspector
 from etude.inspecting.recording import Columns, InspectedStep, Recording
 from etude.using.stored_policy import StoredPolicy
@@ -62,6 +63,8 @@ def step_row(inspector: Inspector, recording: Recording, index: int, columns: Co
         "predicted_continue": insight.predicted_continue,
     }
     row |= {name: plain(value) for name, value in said.items() if value is not None}
+    if step.command is not None:
+        row["command"] = list(step.command)
     if step.is_forced:
         row["policy_action"] = step.chosen.tolist()
     return row
@@ -149,6 +152,9 @@ def _flat(inspector: Inspector, recording: Recording, index: int, columns: Colum
             flat[name] = value
             continue
         numbers = np.asarray(value).flatten()
+        if name == "command":
+            flat |= {f"command_{word}": number for word, number in zip(NAMES, value, strict=True)}
+            continue
         names = _names(actions, len(numbers)) if name != "policy_action" or len(numbers) > 1 else [""]
         flat |= {f"{name}_{word}".rstrip("_"): number for word, number in zip(names, numbers.tolist(), strict=True)}
     observation = recording.steps[index].observation

@@ -1,4 +1,4 @@
-"""How updates run: eager, compiled, captured as a CUDA graph, or compiled and captured. It is chosen here and nowhere else.
+"""How updates run: eager, in NumPy, compiled, captured as a CUDA graph, or both. It is chosen here and nowhere else.
 
 All ways take the same steps from the same state, but for the last bits of a number. Parameters, moments, rates and targets
 are changed in place, so a run may go on in another way than it began.
@@ -68,13 +68,16 @@ def make_executor(
                 f"experiment.compile: {mode} updates don't run in several processes yet; set experiment.compile=off"
             )
         return Eager(update, modules, generator, world)
-    from etude.learning.captured import Captured  # these two build on what is here
+    from etude.learning.captured import Captured  # these build on what is here
     from etude.learning.compiled import Compiled
+    from etude.learning.written import Written
 
     # Optimisers without tensor rates have theirs written by the host before every step, which a captured step would miss.
     on_host = any("rate" in group for stage in update.stages for group in stage.optimizer.param_groups)
     if update.is_eager or (is_captured(mode) and on_host):
         return Eager(update, modules, generator)
+    if mode == "numpy":
+        return Written(update, modules, generator) if Written.can_run(update) else Eager(update, modules, generator)
     known = all(rule_of(stage.optimizer) is not None for stage in update.stages)
     if is_compiled(mode) and update.is_compilable and known:
         plain: Executor = Compiled(update, modules, generator)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from etude.compute.trees import at, first_leaf, joined, map_tree
@@ -36,6 +37,25 @@ class Out(NamedTuple):
     """What the stage's own tensors become, such as a running scale. They stay as they are where the step is skipped."""
     per_row: Mapping[str, Tensor] = _NOTHING
     """A value for each row (B, ...), for the source of batches: such as how wrong it was, or what a column of it becomes."""
+
+
+class Said(NamedTuple):
+    """What a loss in NumPy says; the gradient is written where it belongs."""
+
+    loss: float
+    metrics: Mapping[str, float]
+    per_row: Mapping[str, np.ndarray[Any, Any]] = {}
+
+
+class WrittenLoss(NamedTuple):
+    """The same loss with its gradient written out in NumPy, for networks that are plain MLPs on a CPU."""
+
+    networks: Mapping[str, nn.Module]
+    """All that it reads."""
+    make: Callable[[Mapping[str, Any], Mapping[Tensor, np.ndarray[Any, Any]]], Callable[[Batch], Said]]
+    """From the networks' twins (`WrittenMLP`), and the places of parameters' gradients, to the loss."""
+    parameters: Sequence[nn.Parameter] = ()
+    """What it writes gradients of besides the networks'."""
 
 
 class Beforehand(NamedTuple):
@@ -71,6 +91,8 @@ class Stage:
     after_step: Sequence[Callable[[], None]] = ()
     """Change this stage's parameters in place after its step, such as a projection; the next stage sees it."""
     state: Mapping[str, Tensor] = field(default_factory=dict)
+    written: WrittenLoss | None = None
+    """The loss once more, in NumPy, if it has been written out."""
 
     def mapped(self, function: Callable[[Any], Any]) -> Stage:
         """Return the same stage with every function in it replaced by what `function` makes of it."""
@@ -82,6 +104,7 @@ class Stage:
             decide=function(self.decide),
             beforehand=None if early is None else early._replace(compute=function(early.compute)),
             after_step=[function(follow) for follow in self.after_step],
+            written=None if self.written is None else self.written._replace(make=function(self.written.make)),
         )
 
     def takes(self) -> frozenset[str]:

@@ -16,6 +16,7 @@ import torch
 from etude.compute.memory_use import MemoryPeaks
 from etude.compute.random_streams import RandomStreams, global_generators_kept
 from etude.compute.system_use import SystemUse
+from etude.compute.weak_methods import weakly
 from etude.compute.world import ALONE, World
 from etude.errors import EnvironmentFailureError, EtudeError, NonFiniteError
 from etude.orchestration.attached import Attendant, CheckpointWriter, Row, RowSink
@@ -27,7 +28,7 @@ from etude.orchestration.evaluator import Attend, Evaluator, attending
 from etude.orchestration.finite import check_finite
 from etude.orchestration.phase_scheduler import Action, PhaseScheduler
 from etude.orchestration.state_kinds import check_kinds
-from etude.workflows.base import HookResult, Workflow
+from etude.workflows.base import HookResult, LeftAmidError, Workflow
 from etude.workflows.collector import Collector
 
 LEFT = "stopped by the caller"
@@ -87,6 +88,8 @@ class Orchestrator:
         self._finite_at: dict[str, int] | None = None  # where the weights were last seen to be finite
         self._logged_at: dict[str, int] | None = None
         self._began_at: dict[str, int] | None = None  # where this sitting did
+        self._left_amid = False  # a hook was left as it had begun, because of a wish to stop
+        scheduler.asked_to_stop = weakly(self, self._is_stop_wanted)
 
     def attach(self, *, sink: RowSink, write_checkpoint: CheckpointWriter, run_dir: Path) -> None:
         """Say where rows and checkpoints go."""
@@ -124,14 +127,14 @@ class Orchestrator:
     def rows(self) -> Iterator[Row]:
         """Train, yielding each row of metrics as it is logged; whoever leaves the loop leaves a saved run."""
         self.stop_reason = self._interrupted = self._asked_to_stop = None
-        self._is_in_a_hurry = False
+        self._is_in_a_hurry = self._left_amid = False
         self.stopwatch.start(self.scheduler.reading())
         self._began_at, last_save = self._position(), self.stopwatch.now()
         self._tell(lambda callback: callback.on_start(self.progress()))
         if self._saved_at is None:
             self.save()
         while self.stop_reason is None and (self._owes_evaluation or self._cycle_done()):
-            row = self._boundary_row()
+            row = None if self._left_amid else self._boundary_row()
             if row is not None:
                 try:
                     with global_generators_kept():
@@ -189,6 +192,9 @@ class Orchestrator:
     def is_asked_to_stop(self) -> bool:
         """Whether it will stop at the next boundary."""
         return bool(self._asked_to_stop)
+
+    def _is_stop_wanted(self) -> bool:
+        return any(self.world.any(self.is_asked_to_stop))
 
     def change_cadences(self, cadences: Cadences) -> None:
         """Log, evaluate and save on other grids from here on, as a run that is resumed with them would."""
@@ -266,12 +272,16 @@ class Orchestrator:
 
     def _run_cycle(self) -> bool:
         """Run hooks to the end of a cycle; False once nothing is left to run."""
-        began = self.counters.cycles
+        began, self._left_amid = self.counters.cycles, False
         while True:
             action = self.scheduler.next_action(*((0, 0) if self._watches_cycles else self._grids.limits()))
             if action is None or self.counters.cycles != began:
                 break  # hooks that were not due ended the cycle; the action found belongs to the next one
-            result = self._call(action)
+            try:
+                result = self._call(action)
+            except LeftAmidError:
+                self._left_amid = True
+                return True
             self.scheduler.advance(action, result)
             if result.metrics:
                 self.workflow.metrics.add(result.metrics, group=action.hook)

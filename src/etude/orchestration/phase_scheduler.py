@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from etude.orchestration.awaited_metric import AwaitedMetric
 from etude.orchestration.clock import Clock, Reading
 from etude.orchestration.counters import Counters
 from etude.orchestration.state_kinds import check_kinds
-from etude.workflows.base import HookResult, Phase
+from etude.workflows.base import HookResult, Phase, never
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class PhaseScheduler:
         self.clock = Clock(self.phases, total_steps)
         self.counters = Counters()
         """Of the whole run."""
+        self.asked_to_stop: Callable[[], bool] = never
+        """What hooks are given to ask whether to leave off."""
         self._steps_per_count = steps_per_count  # environment steps of one vector step
         self._index = 0
         self._hook = 0
@@ -114,6 +116,7 @@ class PhaseScheduler:
             decisions=self._decisions_began,
             updates=run.updates,
             stretch=None if self.clock.by_budget else self._stretch(began),
+            asked_to_stop=self.asked_to_stop,
         )
 
     # ---- moving on --------------------------------------------------------------------------------------------------------
@@ -136,6 +139,8 @@ class PhaseScheduler:
             if count == 0:
                 self._finish_hook()
                 continue
+            if spec.takes_long and spec.ratio is None:
+                return Action(spec.name, 1)
             return Action(spec.name, *self._merge(spec, count, limit_steps, limit_updates))
         return None
 

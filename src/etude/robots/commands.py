@@ -25,6 +25,8 @@ class Commands:
         self.config, self._generator = config, generator
         self.fixed: Tensor | None = None
         """A command for every robot in place of drawn ones, (N, 3) or (3,): what testers and players write."""
+        self.fixed_phase: float | None = None
+        """Where the gait's clock of episodes that begin stands, in place of a place that is drawn: robots then walk in step."""
         self.has_levels = training and config.levels > 1
         device = generator.device
         self._sideways_or_turn = torch.tensor([False, True, True], device=device)
@@ -47,6 +49,8 @@ class Commands:
         self._draw(state, which)
         memory = state.memory
         start = torch.rand(state.count, generator=self._generator, device=state.device)
+        if self.fixed_phase is not None:
+            start = torch.full_like(start, self.fixed_phase)
         memory.phase.copy_(torch.where(which, start, memory.phase))
 
     def step(self, state: State) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from etude.robots.state import Memory, State
 from etude.robots.symmetry import mirror_of
 from etude.robots.telling import Telling, shares_of_ends
 from etude.robots.terms.bodies import bodies_of, patterns_of
-from etude.robots.terms.randomizations import build_randomizations
+from etude.robots.terms.randomizations import RANDOMIZATIONS, build_randomizations
 from etude.robots.terms.rewards import REWARDS
 from etude.robots.terms.table import check_values, options_of
 from etude.robots.terms.terminations import TERMINATIONS
@@ -65,6 +66,11 @@ class RobotVector(VectorEnvironment):
         patterns = [pattern for section in (task.rewards, task.terminations) for pattern in bodies_of(section)]
         kind, self.device = choose_simulator(task.simulator, device, training=training)
         self.terrain = None if task.terrain.type == "flat" else Terrain(task.terrain, self.device)
+        if self.terrain is not None and task.reset.position > task.terrain.tile / 2:
+            raise UserError(
+                f"environment.robot.reset.position={task.reset.position:g}: must be at most half a tile, "
+                f"{task.terrain.tile / 2:g} m"
+            )
         self.scene = build_scene(task, self.description, patterns, self.terrain)
         self.simulation = simulate(kind, self.scene, num_envs, self.device)
         self.dt = task.timestep * task.decimation
@@ -121,9 +127,18 @@ class RobotVector(VectorEnvironment):
         groups = {}
         for name, terms in task.observations.items():
             chosen = {term: options for term, options in terms.items() if options is not False and term != "history"}
+            self._check_randomized(name, chosen)
             settings = {"training": self.training, "history": terms.get("history", 1)}
             groups[name] = ObservationGroup(name, chosen, self.state, self.generator, **settings)
         return groups
+
+    def _check_randomized(self, group: str, terms: Mapping[str, Any]) -> None:
+        """Refuse to show what is never drawn."""
+        if "randomized" in terms:
+            where = f"environment.robot.observations.{group}.randomized"
+            name = options_of(terms["randomized"], where).get("name", "floor_friction")
+            if name in RANDOMIZATIONS and self.task.randomization.get(name) is None:
+                raise UserError(f"{where}.name={name}: the task draws no {name} (environment.robot.randomization)")
 
     def _build_rewards(self, task: RobotConfig) -> dict[str, tuple[Any, float]]:
         """Return each term with its weight per step, without those that weigh nothing."""
@@ -134,10 +149,11 @@ class RobotVector(VectorEnvironment):
             weight = options.pop("weight", 1.0)
             if weight is None or weight == 0:
                 continue
-            if not isinstance(weight, int | float) or isinstance(weight, bool):
+            if not isinstance(weight, int | float) or isinstance(weight, bool) or not math.isfinite(weight):
                 raise UserError(f"environment.robot.rewards.{name}={weight}: must be a number, or a mapping with a weight")
             scale = self.dt if task.scale_rewards_by_dt else 1.0
-            term = REWARDS.bind(name, self._resolve(options, f"rewards.{name}"), "environment.robot.rewards")
+            options = self._resolve(options, f"rewards.{name}")
+            term = REWARDS.bind(name, options, "environment.robot.rewards", feet=len(self.scene.feet))
             check_values(term(self.state), (self.num_envs,), f"environment.robot.rewards.{name}")
             rewards[name] = (term, float(weight) * scale)
         return rewards
@@ -185,7 +201,18 @@ class RobotVector(VectorEnvironment):
             randomization.start()
         self._begin(everyone, with_randomizations=False)
         self.simulation.settle(everyone)
-        return self._look(everyone), {}
+        observation = self._look(everyone)
+        self._check_start()
+        return observation, {}
+
+    def _check_start(self) -> None:
+        """Refuse a task whose episodes would be over as they begin."""
+        for name, term in self.terminations.items():
+            if bool(term(self.state).all()):
+                raise UserError(
+                    f"environment.robot.terminations.{name}: holds for every robot at the start of its episode "
+                    f"(bases begin {float(self.state.base_height.mean()):.2f} m above the ground)"
+                )
 
     def step(self, action: Tensor) -> Step:
         """Act for every robot; one that falls or whose time is up begins again in the same step."""

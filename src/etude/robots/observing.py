@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from etude.config.constraints import NonNegativeFloat, PositiveFloat, PositiveInt
-from etude.config.robots import Range
+from etude.config.constraints import NonNegativeFloat, PositiveFloat, between
+from etude.config.robots import Steps
 from etude.config.validate import Validator
 from etude.errors import UserError
 from etude.robots.state import State, columns_of
@@ -29,10 +29,15 @@ class Look:
     """Keeps the value within ± this, before the scale."""
     noise: NonNegativeFloat = 0.0
     """Uniform noise to either side, before the scale; in training alone."""
-    lag: Range = (0.0, 0.0)
+    lag: Steps = (0.0, 0.0)
     """Steps by which the value is late, drawn at each reset; in training alone."""
-    history: PositiveInt = 1
+    history: Annotated[int, between(1, 1000)] = 1
     """How many steps are seen, the oldest first."""
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be seen."""
+        if self.scale == 0:
+            raise ValueError("scale=0: hides the term; take it out with false instead")
 
 
 LOOK_KEYS = ("scale", "clip", "noise", "lag", "history")
@@ -54,7 +59,7 @@ class ObservationGroup:
         for term, options in terms.items():
             given = options_of(options, f"{where}.{term}")
             look = {"history": history} | {key: given.pop(key) for key in LOOK_KEYS if key in given}
-            bound = OBSERVATIONS.bind(term, given, where)
+            bound = OBSERVATIONS.bind(term, given, where, feet=len(state.scene.feet))
             self._computed.append(bound)
             values = bound(state)
             check_values(values, (state.count, -1), f"{where}.{term}")

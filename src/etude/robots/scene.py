@@ -13,6 +13,7 @@ from etude.config.robots import ActuatorConfig, RobotConfig, SolverConfig
 from etude.errors import UserError
 from etude.robots.models.description import RobotDescription, assign, matches
 from etude.robots.models.model_files import read_model
+from etude.robots.scene_checks import check_feet, check_motors, check_pose
 from etude.robots.soles import Soles, soles_of
 from etude.robots.terrain import Terrain
 
@@ -40,10 +41,16 @@ class Scene:
     base_qpos: int
     base_dof: int
     base_body: int
+    trunk_body: int
+    """The heaviest of the base and what is fixed to it: a URDF's root link often weighs nothing."""
     start_height: float
     """Metres of the base above the ground at which an episode begins: the feet of the default pose hang just over it."""
     default_pose: np.ndarray
     """Of the joints. (J,)"""
+    stride: np.ndarray
+    """How far joints are off it at the height of their leg's swing, rad. (J,)"""
+    foot_of_joint: np.ndarray
+    """Which foot's leg a joint is of; −1: none's. (J,)"""
     position_limits: np.ndarray
     """(J, 2); infinite where there are none."""
     stiffness: np.ndarray
@@ -75,7 +82,13 @@ def build_scene(
     _set_options(spec, config)
     joints = [joint.name for joint in spec.joints if joint.type in (_mujoco.mjtJoint.mjJNT_HINGE, _mujoco.mjtJoint.mjJNT_SLIDE)]
     motors = _motors(config.actuators or description.actuators, joints, "environment.robot.actuators")
+    if not motors:
+        raise UserError(f"{description.file}: this robot has no joints that a motor could move")
+    check_motors(description, joints, motors)
+    check_feet(spec, description, FLOOR)
     _add_motors(spec, motors)
+    if config.solver.self_collisions is None:
+        _add_pairs(spec, description, config.timestep)
     if not config.solver.self_collisions:
         for geom in spec.geoms:
             if geom.contype or geom.conaffinity:
@@ -99,6 +112,13 @@ def build_scene(
     }
     free = model.body(base).jntadr[0]
     default_pose = np.array([pose.get(name, 0.0) for name in names], float)
+    position_limits = np.where(limited, model.jnt_range[ids], [[-np.inf, np.inf]])
+    stride = assign(description.stride, names, f"{description.file}: stride") if description.stride else {}
+    foot_of_joint = _foot_of_joints(model, description.feet, ids)
+    loose = next((name for name, foot in zip(names, foot_of_joint, strict=True) if foot < 0 and name in stride), None)
+    if loose is not None:
+        raise UserError(f"{description.file}: stride: joint '{loose}' is of no foot's leg")
+    check_pose(description, pose, names, default_pose, position_limits)
     return Scene(
         model=model,
         spec=spec,
@@ -109,9 +129,12 @@ def build_scene(
         base_qpos=int(model.jnt_qposadr[free]),
         base_dof=int(model.jnt_dofadr[free]),
         base_body=int(model.body(base).id),
+        trunk_body=_trunk(model, int(model.body(base).id)),
         start_height=START_MARGIN - _lowest_point(model, int(free), ids, default_pose),
         default_pose=default_pose,
-        position_limits=np.where(limited, model.jnt_range[ids], [[-np.inf, np.inf]]),
+        stride=np.array([stride.get(name, 0.0) for name in names], float),
+        foot_of_joint=foot_of_joint,
+        position_limits=position_limits,
         stiffness=np.array([motors[name].stiffness for name in names]),
         damping=np.array([motors[name].damping for name in names]),
         effort_limit=np.array([motors[name].effort_limit or np.inf for name in names]),
@@ -122,6 +145,35 @@ def build_scene(
         soles=soles_of(model, description.feet),
         solver=config.solver,
     )
+
+
+def leg_bodies(model: Any, feet: Sequence[str]) -> list[set[int]]:
+    """Return the bodies of each foot's leg: the foot's own, and all above it that carry no other foot."""
+    geoms = {model.geom(i).name: i for i in range(model.ngeom)}
+    above: list[set[int]] = []
+    for foot in feet:
+        body = int(model.geom_bodyid[geoms[foot]]) if foot in geoms else int(model.body(foot).id)
+        chain = set()
+        while body > 0:
+            chain.add(body)
+            body = int(model.body_parentid[body])
+        above.append(chain)
+    return [chain - set().union(*(above[:i] + above[i + 1 :])) for i, chain in enumerate(above)]
+
+
+def _foot_of_joints(model: Any, feet: Sequence[str], joints: Sequence[int]) -> np.ndarray:
+    """Return which foot's leg each joint is of; −1: none's. (J,)"""
+    legs = leg_bodies(model, feet)
+    return np.array([next((i for i, leg in enumerate(legs) if int(model.jnt_bodyid[joint]) in leg), -1) for joint in joints])
+
+
+def _trunk(model: Any, base: int) -> int:
+    """Return the heaviest body that can't move against the base."""
+    rigid = [base]
+    for body in range(base + 1, model.nbody):
+        if model.body_parentid[body] in rigid and model.body_jntnum[body] == 0:
+            rigid.append(body)
+    return max(rigid, key=lambda body: model.body_mass[body])
 
 
 def _lowest_point(model: Any, free: int, joints: Sequence[int], pose: np.ndarray) -> float:
@@ -196,6 +248,24 @@ def _add_motors(spec: Any, motors: Mapping[str, ActuatorConfig]) -> None:
             actuator.forcerange = [-motor.effort_limit, motor.effort_limit]
 
 
+def _add_pairs(spec: Any, description: RobotDescription, timestep: float) -> None:
+    """Let the parts that a robot's file names touch each other, and no others."""
+    solid = {body.name: [geom for geom in body.geoms if geom.contype or geom.conaffinity] for body in spec.bodies}
+    names, where = [name for name in solid if name != "world"], f"{description.file}: touching"
+    touching = {
+        tuple(sorted((one, other)))
+        for pair in description.touching
+        for one in matches(pair[0], names, where)
+        for other in matches(pair[1], names, where)
+        if one != other
+    }
+    for one, other in sorted(touching):
+        for geom in solid[one]:
+            for against in solid[other]:
+                pair = spec.add_pair(geomname1=geom.name, geomname2=against.name)
+                pair.solref = [2 * timestep, 1.0]  # as hard as the solver can make it: legs meet fast
+
+
 def _add_floor(spec: Any, terrain: Terrain | None) -> None:
     # Its friction alone counts, so that one number says how slippery a place is.
     floor = spec.worldbody.add_geom(name=FLOOR, contype=1, conaffinity=0, priority=1)
@@ -242,22 +312,13 @@ def _add_heights(spec: Any, floor: Any, terrain: Terrain) -> None:
 
 
 def _add_sensors(spec: Any, description: RobotDescription, bodies: Sequence[str]) -> None:
-    geoms, parts = {geom.name for geom in spec.geoms}, {body.name for body in spec.bodies}
+    geoms = {geom.name for geom in spec.geoms}
     sense, kinds = _mujoco.mjtSensor, _mujoco.mjtObj
-    for foot in description.feet:
-        if foot not in geoms and foot not in parts:
-            known = sorted(name for name in geoms | parts if name and name != FLOOR)
-            raise UserError(f"{description.file}: feet: there is no geom or body '{foot}' (there are {', '.join(known)})")
-    feet, gait = description.feet, description.gait
-    twice = next((foot for foot in feet if feet.count(foot) > 1), None)
-    if twice is not None:
-        raise UserError(f"{description.file}: feet: '{twice}' is named twice")
-    if gait and len(gait) != len(feet):
-        raise UserError(f"{description.file}: gait={list(gait)}: must have a phase for each of {len(feet)} feet")
     kind = {foot: kinds.mjOBJ_GEOM if foot in geoms else kinds.mjOBJ_BODY for foot in description.feet}
     # Kind by kind: what a term reads of all feet then stands side by side.
     for foot in description.feet:
-        _add_contact_sensor(spec, f"force/{foot}", kind[foot], foot)
+        sensor = _add_contact_sensor(spec, f"force/{foot}", kind[foot], foot)
+        sensor.reftype, sensor.refname = kinds.mjOBJ_BODY, "world"  # a foot that touches the other one does not stand
     for name, type_ in (("position", sense.mjSENS_FRAMEPOS), ("velocity", sense.mjSENS_FRAMELINVEL)):
         for foot in description.feet:
             spec.add_sensor(name=f"{name}/{foot}", type=type_, objtype=kind[foot], objname=foot)
@@ -265,10 +326,15 @@ def _add_sensors(spec: Any, description: RobotDescription, bodies: Sequence[str]
     if not set(description.feet) <= spheres:  # a ball is as low however it is turned
         for foot in description.feet:
             spec.add_sensor(name=f"rotation/{foot}", type=sense.mjSENS_FRAMEQUAT, objtype=kind[foot], objname=foot)
+    for knee in description.knees:
+        if knee not in {body.name for body in spec.bodies}:
+            raise UserError(f"{description.file}: knees: there is no body '{knee}'")
+        spec.add_sensor(name=f"knee/{knee}", type=sense.mjSENS_FRAMEPOS, objtype=kinds.mjOBJ_XBODY, objname=knee)
     for body in bodies:
         _add_contact_sensor(spec, f"contact/{body}", kinds.mjOBJ_BODY, body)
 
 
-def _add_contact_sensor(spec: Any, name: str, kind: Any, what: str) -> None:
+def _add_contact_sensor(spec: Any, name: str, kind: Any, what: str) -> Any:
     sensor = spec.add_sensor(name=name, type=_mujoco.mjtSensor.mjSENS_CONTACT, objtype=kind, objname=what)
     sensor.intprm[:3] = _CONTACT_DATA
+    return sensor

@@ -112,6 +112,9 @@ class State:
         self.gait_offsets = constant(scene.description.gait or [0.0] * len(scene.feet))
         self._sole_points, self._sole_radius = constant(scene.soles.points), constant(scene.soles.radius)
         self._feet_turn = scene.soles.turns and f"rotation/{scene.feet[0]}" in scene.sensors
+        self.stride = constant(scene.stride)
+        feet = scene.foot_of_joint.clip(0)
+        self._gait_offset_of_joint = self.gait_offsets[constant(feet, torch.int64)] if scene.feet else self.stride
         self.standing_height = scene.description.height
         self.joint_qpos = columns_of(scene.qpos_address, self.device)
         self.joint_dofs = columns_of(scene.dof_address, self.device)
@@ -129,16 +132,20 @@ class State:
 
     def refresh_command(self) -> None:
         """Forget what was computed from the command: it has changed."""
-        for name in ("is_asked_to_move", "feet_should_stand"):
+        for name in ("is_asked_to_move", "feet_should_stand", "reference_pose"):
             self.__dict__.pop(name, None)
 
     def _of_feet(self, kind: str, size: int = 3) -> Tensor:
-        """The last `size` numbers of each foot's sensor of a kind: those stand side by side, one foot after another."""
-        feet, sensors = self.scene.feet, self.scene.sensors
-        if not feet:
+        """The last `size` numbers of each foot's sensor of a kind."""
+        return self._side_by_side(kind, self.scene.feet, size)
+
+    def _side_by_side(self, kind: str, parts: tuple[str, ...], size: int = 3) -> Tensor:
+        """The last `size` numbers of the sensors of a kind: those stand side by side, one part after another."""
+        sensors = self.scene.sensors
+        if not parts:
             return self.simulation.sensors.new_zeros(self.count, 0, size)
-        first, last = sensors[f"{kind}/{feet[0]}"].start, sensors[f"{kind}/{feet[-1]}"].stop
-        return self.simulation.sensors[:, first:last].unflatten(1, (len(feet), -1))[..., -size:]
+        first, last = sensors[f"{kind}/{parts[0]}"].start, sensors[f"{kind}/{parts[-1]}"].stop
+        return self.simulation.sensors[:, first:last].unflatten(1, (len(parts), -1))[..., -size:]
 
     # ---- the base ---------------------------------------------------------------------------------------------------------
 
@@ -223,6 +230,11 @@ class State:
         return self._of_feet("position")
 
     @cached_property
+    def knees_position(self) -> Tensor:
+        """In the world. (N, K, 3)"""
+        return self._side_by_side("knee", self.scene.description.knees)
+
+    @cached_property
     def feet_velocity(self) -> Tensor:
         """In the world. (N, F, 3)"""
         return self._of_feet("velocity")
@@ -264,6 +276,13 @@ class State:
     def feet_phase(self) -> Tensor:
         """Where each foot is in its stride, [0, 1): the first half is stance. (N, F)"""
         return torch.remainder(self.memory.phase[:, None] + self.gait_offsets, 1.0)
+
+    @cached_property
+    def reference_pose(self) -> Tensor:
+        """Where joints would be in a stride by the gait's clock: off the default pose while their leg swings. (N, J)"""
+        phase = self.memory.phase[:, None] + self._gait_offset_of_joint
+        swing = (-(2 * torch.pi * phase).sin()).clamp(min=0) * self.is_asked_to_move[:, None]
+        return self.default_pose + self.stride * swing
 
     @cached_property
     def feet_should_stand(self) -> Tensor:

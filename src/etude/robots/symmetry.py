@@ -57,7 +57,7 @@ def body_symmetry(scene: Scene) -> BodySymmetry:
     model, words = scene.model, scene.description.mirror or PAIRS
     joints = _partners(scene.joints, words)
     feet = _partners(scene.feet, words)
-    links = [i for i in range(1, model.nbody) if i != scene.base_body and model.body_mass[i] > 0]
+    links = [i for i in range(1, model.nbody) if i != scene.trunk_body and model.body_mass[i] > 0]
     bodies = _partners([model.body(i).name for i in links], words)
     joint_signs = _signs(scene, joints)
     _check_equal(scene, joints, joint_signs)
@@ -114,6 +114,7 @@ def _check_equal(scene: Scene, partners: Sequence[int], signs: Sequence[float]) 
     pose = scene.default_pose
     kinds = {
         "the default pose": (pose * np.array(signs), pose),
+        "the stride": (scene.stride * np.array(signs), scene.stride),
         "the motors' stiffness": (scene.stiffness, scene.stiffness),
         "the motors' damping": (scene.damping, scene.damping),
         "what the motors can do": (scene.effort_limit, scene.effort_limit),

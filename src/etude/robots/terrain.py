@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,8 @@ PLATFORM = 1.0
 """Metres of the flat place in the middle of a tile, where a robot begins, to either side."""
 BORDER = 4.0
 """Metres of flat ground around all tiles."""
+MOST_HEIGHTS = 20_000_000
+"""Of all tiles."""
 DEEP = 1.0
 """Metres down into a gap, or between stepping stones."""
 
@@ -125,7 +127,10 @@ class Terrain:
         places = (np.arange(config.columns) + 0.5) / config.columns
         self.column_kinds = [names[int(np.searchsorted(edges, place))] for place in places]
         cells, border = round(config.tile / config.cell), round(BORDER / config.cell)
-        heights = np.zeros((config.levels * cells + 2 * border, config.columns * cells + 2 * border))
+        shape = (config.levels * cells + 2 * border, config.columns * cells + 2 * border)
+        _check_size(config, shape)
+        _check_columns(config, shares, self.column_kinds)
+        heights = np.zeros(shape)
         for level in range(config.levels):
             for column, kind in enumerate(self.column_kinds):
                 generator = np.random.default_rng([config.seed, level, column])
@@ -142,7 +147,7 @@ class Terrain:
         self._limit = torch.as_tensor(self.half_extent - 1.0, dtype=torch.float32, device=device)
         self._low = torch.as_tensor(self.low, dtype=torch.float32, device=device)
         level, column = np.meshgrid(np.arange(config.levels), np.arange(config.columns), indexing="ij")
-        middles = self.low + BORDER + (np.stack([level, column], -1) + 0.5) * config.tile
+        middles = self.low + border * config.cell + (np.stack([level, column], -1) + 0.5) * config.tile
         self.origins = torch.as_tensor(middles, dtype=torch.float32, device=device)
         """The middle of each tile, (levels, columns, 2)."""
 
@@ -166,6 +171,26 @@ class Terrain:
     def is_outside(self, points: Tensor) -> Tensor:
         """Whether points (..., 2) are beyond the tiles, within a metre of the ground's edge."""
         return (points.abs() > self._limit).any(-1)
+
+
+def _check_size(config: TerrainConfig, shape: tuple[int, int]) -> None:
+    where = "environment.robot.terrain"
+    if abs(config.tile / config.cell - round(config.tile / config.cell)) > 1e-6:
+        raise UserError(f"{where}.cell={config.cell:g}: tile, {config.tile:g}, must be a multiple of it")
+    if shape[0] * shape[1] > MOST_HEIGHTS:
+        raise UserError(
+            f"{where}.cell={config.cell:g}: {shape[0]:,} by {shape[1]:,} heights are more than {MOST_HEIGHTS:,}: raise it, or "
+            "have fewer levels, columns or smaller tiles"
+        )
+
+
+def _check_columns(config: TerrainConfig, shares: Mapping[str, float], kinds: Sequence[str]) -> None:
+    without = next((name for name in shares if name not in kinds), None)
+    if without is not None:
+        raise UserError(
+            f"environment.robot.terrain.columns={config.columns}: too few for a column of '{without}', whose share is "
+            f"{shares[without] / sum(shares.values()):.0%}; a share of 0 takes a kind out"
+        )
 
 
 def _shares(config: TerrainConfig) -> dict[str, float]:

@@ -14,8 +14,13 @@ from torch import Tensor
 
 from etude.errors import UserError
 from etude.robots.environment import RobotVector
+from etude.robots.legs import LegGaps
+from etude.robots.simulators.cpu_simulation import CpuSimulation
 
 GRAVITY = 9.81
+MOTION = ("forward", "sideways", "turn")
+GAPS_EVERY = 2
+"""Steps between two looks at how near legs are: their shapes are compared one by one."""
 Act = Callable[[Any, Tensor], Tensor]
 """From an observation and which robots begin an episode (N,) to actions (N, J)."""
 
@@ -85,12 +90,24 @@ class TrialResult:
     """Power / (weight · speed); infinite where the robot stands."""
     torque_peak: float
     """The largest torque of any motor, N·m."""
+    feet_apart: float | None
+    """Metres between the middles of two feet, on the ground's plane; nearer in 1% of the time alone."""
+    leg_gap: float | None
+    """Metres between two legs, at most 0.1; less in 1% of the time alone."""
+    leg_clash: float | None
+    """Share of the time in which two legs touch, or are inside each other."""
+    complete: bool = True
+    """Whether the script was followed to its end; one that was stopped has `seconds` of it."""
     series: dict[str, np.ndarray] = field(repr=False, default_factory=dict)
-    """What the robots did, by the second: mean over robots, (T,) or (T, k)."""
+    """What the robots did, by the second: mean over robots, which walk in step; (T,) or (T, k)."""
+    first: dict[str, np.ndarray] = field(repr=False, default_factory=dict)
+    """What the first robot did, (T,) or (T, k)."""
+    columns: dict[str, tuple[str, ...]] = field(repr=False, default_factory=dict)
+    """What each column of a series is of: joints and feet by their names."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers, without the series."""
-        numbers = {key: value for key, value in asdict(self).items() if key != "series"}
+        numbers = {key: value for key, value in asdict(self).items() if key not in ("series", "first", "columns")}
         return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in numbers.items()}
 
 
@@ -103,11 +120,16 @@ def run_trial(
     seed: int,
     look: Callable[[], None] | None = None,
 ) -> TrialResult:
-    """Let every robot follow a script from its own start, and measure; `look` is called at the start and after every step."""
+    """Let every robot follow a script from its own start, and measure; `look` is called at the start and after every step.
+
+    All gait clocks begin at 0, and go on together after a fall: a mean over robots is then one of robots in step. A trial that
+    is interrupted (KeyboardInterrupt) returns what there is so far, or raises on where that is nothing.
+    """
     count, dt = environment.num_envs, environment.dt
     steps, settle = round(seconds / dt), round(min(2.0, seconds / 2) / dt)
     watch = _Watch(environment, settle)
-    environment.commands.fixed = torch.tensor(script.at(0.0))
+    commands, done_steps = environment.commands, 0
+    commands.fixed, commands.fixed_phase = torch.tensor(script.at(0.0)), 0.0
     observation, _ = environment.reset([seed + i for i in range(count)])
     is_first = torch.ones(count, dtype=torch.bool)
     fallen = torch.zeros(count, dtype=torch.bool)
@@ -115,17 +137,22 @@ def run_trial(
     look()
     try:
         for step in range(steps):
-            environment.commands.fixed = torch.tensor(script.at(step * dt))
+            commands.fixed = torch.tensor(script.at(step * dt))
+            commands.fixed_phase = ((step + 1) * dt * environment.task.commands.gait_hz) % 1.0
             if script.push and step == steps // 2:
                 _push(environment, script.push)
             environment.listener = watch.note
             done = environment.step(act(observation, is_first))
             fallen |= done.terminated
             observation, is_first = done.observation, done.terminated | done.truncated
+            done_steps = step + 1
             look()
+    except KeyboardInterrupt:
+        if done_steps <= settle:
+            raise
     finally:
-        environment.commands.fixed, environment.listener = None, None
-    return watch.result(script.name, seconds, int(fallen.sum()))
+        commands.fixed, commands.fixed_phase, environment.listener = None, None, None
+    return watch.result(script.name, done_steps, int(fallen.sum()), complete=done_steps == steps)
 
 
 def _look_away() -> None:
@@ -144,6 +171,12 @@ class _Watch:
     def __init__(self, environment: RobotVector, settle: int) -> None:
         self.environment, self.settle = environment, settle
         self.rows: dict[str, list[Tensor]] = {}
+        self._legs = LegGaps(environment.scene)
+        simulation = environment.simulation
+        assert isinstance(simulation, CpuSimulation), "trials are measured in MuJoCo"
+        if self._legs.has_legs:
+            self._places, self._turns = simulation.batch.field("geom_xpos"), simulation.batch.field("geom_xmat")
+        self._steps = 0
 
     def note(self, state: Any) -> None:
         """Take in one step."""
@@ -153,6 +186,7 @@ class _Watch:
             "command": state.memory.command,
             "height": state.base_height,
             "torque": state.torques,
+            "joint_position": state.joint_position,
             "joint_velocity": state.joint_velocity,
             "feet_height": state.feet_height,
             "feet_force": state.feet_force.norm(dim=-1),
@@ -160,13 +194,23 @@ class _Watch:
             "standing": state.feet_in_contact,
             "landed": state.memory.landed,
         }
+        if len(self.environment.scene.feet) > 1:
+            seen["feet_apart"] = _nearest(state.feet_position[..., :2])
+        if self._legs.has_legs and self._steps % GAPS_EVERY == 0:
+            count = len(self._places)
+            gaps = self._legs.measure(self._places.reshape(count, -1, 3), self._turns.reshape(count, -1, 9))
+            seen["leg_gap"] = torch.from_numpy(gaps).float()
+        self._steps += 1
         for name, value in seen.items():
             self.rows.setdefault(name, []).append(value.clone())
 
-    def result(self, name: str, seconds: float, falls: int) -> TrialResult:
-        """Return the numbers."""
+    def result(self, name: str, steps: int, falls: int, *, complete: bool) -> TrialResult:
+        """Return the numbers of so many steps."""
+        seconds = steps * self.environment.dt
         every = {key: torch.stack(rows).float() for key, rows in self.rows.items()}  # (T, N, ...)
-        late = {key: value[self.settle :] for key, value in every.items()}
+        gaps = every.pop("leg_gap", None)
+        late = {key: value[self.settle : steps] for key, value in every.items()}
+        gaps = None if gaps is None else gaps[-(-self.settle // GAPS_EVERY) :]
         velocity, command = late["velocity"], late["command"]
         standing, landed = late["standing"], late["landed"]
         swings = late["feet_height"][standing == 0]
@@ -174,10 +218,10 @@ class _Watch:
         power = float((late["torque"] * late["joint_velocity"]).abs().sum(-1).mean())
         weight = float(self.environment.scene.model.body_mass.sum()) * GRAVITY
         duration = len(velocity) * self.environment.dt
-        series = {
-            key: every[key].mean(1).numpy()
-            for key in ("velocity", "command", "height", "torque", "joint_velocity", "feet_force")
-        }
+        scene = self.environment.scene
+        columns = {"velocity": MOTION, "command": MOTION, "height": ("base",)}
+        columns |= dict.fromkeys(("joint_position", "joint_velocity", "torque"), scene.joints)
+        columns |= dict.fromkeys(("feet_height", "feet_force") if scene.feet else (), scene.feet)
         return TrialResult(
             name=name,
             robots=self.environment.num_envs,
@@ -195,8 +239,20 @@ class _Watch:
             power=power,
             cost_of_transport=power / (weight * speed) if speed > 0.05 else math.inf,
             torque_peak=float(every["torque"].abs().max()),
-            series=series,
+            feet_apart=float(late["feet_apart"].quantile(0.01)) if "feet_apart" in late else None,
+            leg_gap=None if gaps is None or not len(gaps) else float(gaps.quantile(0.01)),
+            leg_clash=None if gaps is None or not len(gaps) else float((gaps <= 0).float().mean()),
+            complete=complete,
+            series={key: every[key][:steps].mean(1).numpy() for key in columns},
+            first={key: every[key][:steps, 0].numpy() for key in columns},
+            columns=columns,
         )
+
+
+def _nearest(places: Tensor) -> Tensor:
+    """(N, F, 2) → the distance of the nearest two, (N,)"""
+    first, second = torch.triu_indices(places.shape[1], places.shape[1], 1)
+    return (places[:, first] - places[:, second]).norm(dim=-1).amin(-1)
 
 
 def _triple(values: Tensor) -> tuple[float, float, float]:

@@ -9,10 +9,9 @@ from statistics import median
 
 from etude.telemetry.metric_rules import Rules, TrendRule
 from etude.telemetry.names import Row
-from etude.telemetry.watches import RETURN, Breach, Returns, Watch
+from etude.telemetry.watches import EVALUATED, RETURN, Breach, Returns, Watch, return_of
 
 ENTROPY, ACTION_STD, ALPHA = "train/entropy", "train/action_std", "train/alpha"
-EVALUATED = "eval/return_mean"
 STEPS_PER_SECOND, UPDATES_PER_SECOND = "time/steps_per_second", "time/updates_per_second"
 
 
@@ -54,8 +53,8 @@ class StalledReturn:
 
     def judge(self, row: Row) -> list[Breach] | None:
         """Compare the last third of the window with its first."""
-        value = row.get(RETURN)
-        if value is None or not math.isfinite(value) or not row.get("updates", 0):
+        value = return_of(row)
+        if value is None or not row.get("updates", 0):
             return None
         self._window.append(value)
         if len(self._window) < self._rule.rows or self._returns.are_good:
@@ -78,7 +77,7 @@ class FallingReturn:
     def judge(self, row: Row) -> list[Breach] | None:
         """Compare the last rows with the best ones."""
         returns = self._returns
-        if RETURN not in row or not math.isfinite(row[RETURN]):
+        if return_of(row) is None:
             return None
         self._rows += 1
         gained, lost = returns.high - returns.low, returns.high - returns.mean
@@ -105,7 +104,7 @@ class SlowProgress:
         progress, threshold = row.get("time/progress"), self._threshold
         # What explores falls short of what it has learnt: an evaluation that is good is good.
         self._evaluated = max(self._evaluated, row.get(EVALUATED, -math.inf))
-        if threshold is None or progress is None or RETURN not in row or not math.isfinite(row[RETURN]):
+        if threshold is None or progress is None or return_of(row) is None:
             return None
         mean = self._returns.mean
         self._first = mean if self._first is None else self._first

@@ -10,6 +10,9 @@ from etude.telemetry.metric_rules import MetricRule, Rules
 from etude.telemetry.names import Row, split
 
 RETURN, SPREAD = "collect/return_mean", "collect/return_std"
+EVALUATED, EVALUATED_SPREAD = "eval/return_mean", "eval/return_std"
+FEWEST_EPISODES = 10
+"""Of fewer a mean return says nothing: the spread of a single one is 0, and a lucky one would be the best for ever."""
 _MACHINE = ("time", "system")
 _MOST_NAMED = 8
 
@@ -31,12 +34,20 @@ class Watch(Protocol):
         ...
 
 
+def return_of(row: Row) -> float | None:
+    """Return a row's mean return; None where there is none, or hardly an episode has ended."""
+    value = row.get(RETURN)
+    is_known = value is not None and math.isfinite(value) and row.get("episodes", FEWEST_EPISODES) >= FEWEST_EPISODES
+    return value if is_known else None
+
+
 class Returns:
     """Whether a run does well by its own measure: its returns stand in the upper half of what it has reached so far.
 
     What it has reached must be more than the spread of its episodes, or chance alone would put every second run there.
-    The same numbers mean different things in a run that learns and in one that doesn't. A critic explains nothing of returns
-    that are all the same, as those of a solved task are; a policy that improves fast moves far.
+    Evaluations are asked too: the returns of training lag behind what improves fast, and what explores stays below what it has
+    learnt. The same numbers mean different things in a run that learns and in one that doesn't. A critic explains nothing of
+    returns that are all the same, as those of a solved task are; a policy that improves fast moves far.
     """
 
     SMOOTHED_OVER = 10
@@ -47,11 +58,13 @@ class Returns:
         self.spread = 0.0
         """How far episodes lie apart now, and did when returns were highest."""
         self.spread_at_high = 0.0
+        self._evaluation = _Evaluations()
 
     def take(self, row: Row) -> bool:
         """Take a row in; False where it has no return."""
-        value = row.get(RETURN)
-        if value is None or not math.isfinite(value):
+        self._evaluation.take(row)
+        value = return_of(row)
+        if value is None:
             return False
         spread = row.get(SPREAD, 0.0)
         self._recent.append(value)
@@ -70,9 +83,30 @@ class Returns:
     @property
     def are_good(self) -> bool:
         """Whether they have risen, and are in the upper half."""
+        if self._evaluation.are_good:
+            return True
         if not self._recent or not self.high - self.low > self.spread:
             return False
         return self.mean >= (self.low + self.high) / 2
+
+
+class _Evaluations:
+    """The same of evaluations, of which the last one counts."""
+
+    def __init__(self) -> None:
+        self._low, self._high = math.inf, -math.inf
+        self._last, self._spread = math.nan, 0.0
+
+    def take(self, row: Row) -> None:
+        value = row.get(EVALUATED, math.nan)
+        if math.isfinite(value):
+            spread = row.get(EVALUATED_SPREAD, 0.0)
+            self._last, self._spread = value, spread if math.isfinite(spread) else 0.0
+            self._low, self._high = min(self._low, value), max(self._high, value)
+
+    @property
+    def are_good(self) -> bool:
+        return self._high - self._low > self._spread and self._last >= (self._low + self._high) / 2
 
 
 class BoundsWatch:

@@ -126,14 +126,15 @@ def _simulator_device(config: Config, learner: torch.device) -> torch.device:
 
 def _mode(wanted: str, device: torch.device, workflow: type[Workflow], config: Config) -> Mode:
     if config.experiment.processes > 1:
-        if wanted in ("on", "capture"):
+        if wanted in ("on", "capture", "numpy"):
             raise UserError(
                 f"experiment.compile={wanted}: not with experiment.processes={config.experiment.processes}, whose gradients "
                 "meet between loss and step; set it to off or auto"
             )
         return "eager"
     steps, repays = workflow.gradient_steps(config), workflow.repays_compiling(config)
-    return choose_mode(wanted, device, steps, repays, compiles_on_gpu=workflow.compiles_on_gpu)
+    written = workflow.is_written(config)
+    return choose_mode(wanted, device, steps, repays, compiles_on_gpu=workflow.compiles_on_gpu, is_written=written)
 
 
 def acts_captured(config: Config) -> bool:

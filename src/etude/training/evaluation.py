@@ -31,6 +31,12 @@ def evaluation_modes(config: Config) -> tuple[Any, ...]:
     return (default if config.evaluation.mode == "auto" else config.evaluation.mode,)
 
 
+def evaluation_metrics(config: Config) -> list[str]:
+    """Return every metric that evaluations of this run may log, and that of the best so far."""
+    known = metric_names(evaluation_modes(config))
+    return [*known, Monitor(config.checkpoint.monitor).best_name] if config.checkpoint.monitor in known else known
+
+
 def evaluation_cadence(config: Config, total: int) -> int:
     """Return the environment steps between evaluations: as asked, or as rarely as a short run can afford.
 

@@ -13,6 +13,8 @@ import threading
 import time
 from pathlib import Path
 
+from etude.training.stop_signals import expect_echoes
+
 PARENT = "ETUDE_RANKS_PARENT"
 """Names the descriptor of a rank's end of the socket."""
 REASON_S = 5.0
@@ -38,6 +40,7 @@ class ParentLink:
         link = None if descriptor is None else socket.socket(fileno=int(descriptor))
         if link is not None:
             link.set_inheritable(False)
+            expect_echoes()
         return cls(link, is_first=is_first)
 
     def tell_run(self, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from etude.tuning.plan import Plan, word
 from etude.tuning.searchers import GridSearch, make_searcher
 from etude.tuning.space import Space
 from etude.tuning.spec import SweepConfig, read_sweep
-from etude.tuning.study import ChangedError, Study
+from etude.tuning.study import Study, differing
 
 FOLDER = "sweeps"
 
@@ -54,23 +54,30 @@ class SweepFolder:
 
     def open(self, sweep: SweepConfig, plan: Plan) -> Study:
         """Begin a sweep, or go on with it; one of the same name that was another is refused."""
-        earlier = self.read() if self.exists else None
-        events = {event.get("event") for event in read_events(self.journal)}
-        ended = "ended" in events
-        if events <= {"search"}:
+        self.refuse_change(sweep)
+        if not self._has_begun(read_events(self.journal)):
             self.journal.unlink(missing_ok=True)  # nothing has been asked yet: it may still become another
-        try:
-            if earlier is not None and ended and earlier.objective != sweep.objective:
-                raise ChangedError("objective")
-            study = self.study(sweep, plan)
-        except ChangedError as error:
-            go_on = f"etude sweep resume {self.name}{runs_option(self.root)}"
-            raise UserError(
-                f"sweep {self.name} was begun with other settings ({error}); go on with it as it was ({go_on}), "
-                "or give this one another name (--name)"
-            ) from None
+        study = self.study(sweep, plan)
         write_text_atomic(self.settings, f"# A sweep of Etude; `etude sweep resume {self.name}` goes on.\n{to_yaml(sweep)}")
         return study
+
+    def refuse_change(self, sweep: SweepConfig) -> None:
+        """Refuse a sweep of the same name that was another; nothing is written."""
+        events = read_events(self.journal)
+        if not self.exists or not self._has_begun(events):
+            return
+        changed = differing(events[0].get("identity", {}), _plain(sweep.identity()))
+        if any(event.get("event") == "ended" for event in events) and self.read().objective != sweep.objective:
+            changed.append("objective")
+        if changed:
+            go_on = f"etude sweep resume {self.name}{runs_option(self.root)}"
+            raise UserError(
+                f"sweep {self.name} was begun with other settings ({', '.join(changed)}); go on with it as it was ({go_on}), "
+                "or give this one another name (--name)"
+            )
+
+    def _has_begun(self, events: Sequence[Mapping[str, Any]]) -> bool:
+        return not {event.get("event") for event in events} <= {"search"}
 
     def study(self, sweep: SweepConfig, plan: Plan, *, remembers: bool = True) -> Study:
         """Return its study; without `remembers` one that begins anew and is forgotten."""

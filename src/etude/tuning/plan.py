@@ -50,12 +50,16 @@ class Plan:
             words.append(f"experiment.threads={threads}")
         return [*words, *sweep.words]
 
+    def group(self, number: int) -> str:
+        """Return the group of a trial's runs."""
+        return f"{self.sweep.name}/{number:04d}"
+
     def job(self, number: int, seed: int, settings: Mapping[str, Any], pause_at: int | None = None) -> Job:
         """Return one run of a trial."""
         base = self.sweep.base
         arguments = [*([] if base.spec is None else [base.spec]), *self.words(settings)]
         arguments += [] if base.config is None else [f"--config={base.config}"]
-        return Job(f"{self.sweep.name}/{number:04d}", seed, tuple(arguments), self.needs, pause_at)
+        return Job(self.group(number), seed, tuple(arguments), self.needs, pause_at)
 
     def compose(self, settings: Mapping[str, Any], *more: str) -> Composition:
         """Return the checked config of a trial."""
@@ -82,13 +86,20 @@ class Plan:
         problem: EtudeError | None = None
         for settings in first[:TRIED_AT_FIRST]:
             try:
-                self.compose(settings)
+                found = self.compose(settings)
             except EtudeError as error:
                 problem = problem or error
             else:
+                self._check_objective(found.config)
                 return
         if problem is not None:
             raise problem
+
+    def _check_objective(self, config: Config) -> None:
+        from etude.tuning.objectives import objective_problems  # which loads torch, and not all that make plans check them
+
+        if problems := [*objective_problems(self.sweep, config)]:
+            raise ConfigError(*problems)
 
     @cached_property
     def interval(self) -> int:

@@ -6,12 +6,13 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from etude.errors import UserError, did_you_mean
+from etude.errors import EtudeError, UserError, did_you_mean
 from etude.runs.indexed_run import IndexedRun
+from etude.runs.run import Run
 from etude.runs.run_keys import value_of
 from etude.runs.statistics import interquartile_mean, mean
 from etude.telemetry.jsonl import read_rows
@@ -55,8 +56,11 @@ class SweepRunner:
         """Every run of ours as it was last seen, those of earlier sittings among them."""
         left = [trial for trial in study.trials if not trial.ended]
         self._find([plan.job(trial.number, seed, trial.settings) for trial in left for seed in plan.sweep.seeds])
+        self._reopened = {plan.group(trial.number) for trial in left if trial.reopened}
         for trial in left:
             self._take_up(trial)
+        for member in self._all():
+            self._recognise(member)  # what has ended is recorded at once, whether or not there is room or time for more
 
     @property
     def total(self) -> int | None:
@@ -119,14 +123,23 @@ class SweepRunner:
         found = self._found.get(member.job.key)
         if found is not None and found.status == "running":
             member.run, member.state = found, "running"  # of an earlier sitting, and about to save itself
-        elif found is not None and _is_done(member.job, found):
-            member.run, member.state = found, "done"
-        else:
+        elif not self._recognise(member):
             if found is None:
                 self.backend.start(member.job)
             else:
                 self.backend.resume(member.job, found, member.words)
             member.state = "running"
+
+    def _recognise(self, member: Member) -> bool:
+        """Take in how a run of an earlier sitting has ended, if it has; returns whether it had."""
+        found = self._found.get(member.job.key)
+        if found is not None and _is_done(member.job, found):
+            member.run, member.state = found, "done"
+        elif found is not None and found.status == "failed" and member.job.group not in self._reopened:
+            member.run, member.state, member.error = found, "failed", _why_failed(found)
+        else:
+            return False
+        return True
 
     # ---- watching ---
 
@@ -243,6 +256,14 @@ def _is_done(job: Job, run: IndexedRun) -> bool:
     """Whether a run has come to its end, or to its pause."""
     paused = job.pause_at is not None and run.status == "interrupted" and (run.env_steps or 0) >= job.pause_at
     return paused or run.status in DONE
+
+
+def _why_failed(run: IndexedRun) -> str:
+    """Return what a run that failed said of it."""
+    with suppress(EtudeError, OSError):
+        if reason := Run.open(run.path).record.get("stop_reason"):
+            return str(reason)
+    return f"run {run.id} failed"
 
 
 def rows_so_far(run: IndexedRun | None) -> list[Row]:

@@ -57,6 +57,8 @@ class Trial:
     reports: dict[int, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     """What else is known: seconds, the values of single seeds, run ids."""
+    reopened: bool = False
+    """Whether it failed once, and was asked to run again."""
 
     @property
     def first_objective(self) -> float | None:
@@ -151,7 +153,7 @@ class Study:
         """Let a trial that failed run again."""
         with self._caught_up():
             self._write(event="reopened", trial=trial.number)
-        trial.state, trial.error = "running", ""
+        trial.state, trial.error, trial.reopened = "running", "", True
 
     def best(self, count: int | None = None) -> list[Trial]:
         """Return complete trials, the best first; of several objectives those that nothing beats, by the first objective."""
@@ -206,11 +208,8 @@ class Study:
         first = journal.events[0]
         if first.get("event") != "search" or first.get("version") != VERSION:
             raise EtudeError(f"{journal.path}: not a journal that this Etude can read")
-        if first["identity"] != identity:
-            differing = [
-                key for key in sorted({*first["identity"], *identity}) if first["identity"].get(key) != identity.get(key)
-            ]
-            raise ChangedError(", ".join(differing))
+        if changed := differing(first["identity"], identity):
+            raise ChangedError(", ".join(changed))
         for event in journal.events[1:]:
             self._apply(event)
 
@@ -233,7 +232,12 @@ class Study:
         elif kind == "noted":
             trial.facts = {**trial.facts, **event["facts"]}
         elif kind == "reopened":
-            trial.state, trial.error = "running", ""
+            trial.state, trial.error, trial.reopened = "running", "", True
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return what differs between the identities of two searches."""
+    return [key for key in sorted({*one, *other}) if one.get(key) != other.get(key)]
 
 
 class ChangedError(UserError):

@@ -6,6 +6,7 @@ PyTorch is imported when the first inspection is opened, not before: looking at 
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from etude.files.atomic import standard_json
 from etude.ui.answers import field, json_answer, json_body, tagged
 from etude.ui.pages import page
 from etude.ui.workspace import workspace_of
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 10_000
 USUAL_STEPS = 1000
+MOST_STEERED = 100
+"""Steps of a drive that one request may ask for."""
 _MODES = ("auto", "greedy", "sample")
 _SESSION = "/api/inspect/{session}"
 _RECORDING = "/api/inspect/{session}/{recording:int}"
@@ -36,10 +40,14 @@ def routes() -> list[BaseRoute]:
         Route("/api/inspect", _open, methods=["POST"]),
         Route(_SESSION, _status, methods=["GET"]),
         Route(_SESSION + "/facts", _facts, methods=["GET"]),
+        Route(_SESSION + "/world", _world, methods=["GET"]),
         Route(_SESSION + "/stop", _stop, methods=["POST"]),
         Route(_SESSION + "/close", _close, methods=["POST"]),
         Route(_RECORDING + "/branch", _branch, methods=["POST"]),
         Route(_RECORDING + "/more", _more, methods=["POST"]),
+        Route(_RECORDING + "/drive", _drive, methods=["POST"]),
+        Route(_RECORDING + "/steer", _steer, methods=["POST"]),
+        Route(_RECORDING + "/poses", _poses, methods=["GET"]),
         Route(_RECORDING + "/steps", _steps, methods=["GET"]),
         Route(_RECORDING + "/{kind}/{step:int}.png", _picture, methods=["GET"]),
         Route(_RECORDING + "/episode.{kind}", _export, methods=["GET"]),
@@ -57,11 +65,12 @@ async def _open(request: Request) -> Response:
         raise HTTPException(400, f"mode: must be one of {', '.join(_MODES)}")
     checkpoint = field(body, "checkpoint", str) or None
     seed, steps = _number(body, "seed", 0, low=0, high=2**31), _number(body, "max_steps", USUAL_STEPS)
+    pictures = field(body, "pictures", bool, True)
 
     def begin() -> str:
         from etude.inspecting.desk import Wanted
 
-        return _desk(request).open(Wanted(run, checkpoint, mode, seed, steps)).id
+        return _desk(request).open(Wanted(run, checkpoint, mode, seed, steps, pictures)).id
 
     return JSONResponse({"session": await run_in_threadpool(begin)})
 
@@ -102,6 +111,8 @@ def _facts(request: Request) -> Response:
             "low": space.low.flatten().tolist() if hasattr(space, "low") else None,
             "high": space.high.flatten().tolist() if hasattr(space, "high") else None,
             "can_branch": inspector.environment.snapshot != "restart",
+            "has_world": inspector.world is not None,
+            "drive": None if inspector.pilot is None else inspector.pilot.facts(),
             "sees_pictures": pictures.picture_part(inspector.environment) is not None,
             "tabs": {
                 "environment": facts.environment_facts(inspector),
@@ -110,6 +121,15 @@ def _facts(request: Request) -> Response:
             },
         },
     )
+
+
+def _world(request: Request) -> Response:
+    """Return the shapes of a simulated world; where they are is said by `_poses`."""
+    session = _session(request)
+    world = session.opened().world
+    if world is None:
+        raise HTTPException(404, "nothing here is simulated in three dimensions")
+    return json_answer(request, _desk(request).compute(session, world.describe))
 
 
 async def _stop(request: Request) -> Response:
@@ -146,6 +166,26 @@ async def _more(request: Request) -> Response:
     return JSONResponse({"ok": True})
 
 
+async def _drive(request: Request) -> Response:
+    """Begin a drive at a step: a future that goes on as it is steered."""
+    body = await json_body(request)
+    step, number = _number(body, "step", 0, low=0), request.path_params["recording"]
+    made = await run_in_threadpool(lambda: _desk(request).drive(_session(request), number, step))
+    return JSONResponse({"number": made})
+
+
+async def _steer(request: Request) -> Response:
+    """Drive for some steps: what is asked for goes in, and where everything was after each step comes back."""
+    body = await json_body(request)
+    steps, number = _number(body, "steps", 5, high=MOST_STEERED), request.path_params["recording"]
+    session = _session(request)
+    if len(session.recording(number).steps) + steps > MOST_STEPS:
+        raise HTTPException(400, f"a drive has {MOST_STEPS:,} steps at most; begin another")
+    told = await run_in_threadpool(lambda: _desk(request).steer(session, number, body.get("command"), steps))
+    poses = b64encode(b"".join(pose.tobytes() for pose in told.pop("poses"))).decode()
+    return JSONResponse(standard_json({**told, "poses": poses, "ending": session.recording(number).ending}))
+
+
 # ---- recordings -------------------------------------------------------------------------------------------------------
 
 
@@ -156,6 +196,14 @@ def _steps(request: Request) -> Response:
     small = all(part.size <= table.MOST_ENTRIES for part in _parts(recording))
     whole = table.episode(session.opened(), recording, with_observations=small)
     return json_answer(request, {**whole, "frames": len(recording.frames)})
+
+
+def _poses(request: Request) -> Response:
+    """Return where the shapes of the world are: float32, (frames, shapes, 7)."""
+    _, recording = _finished(request)
+    if not recording.poses:
+        raise HTTPException(404, "nothing here is simulated in three dimensions")
+    return tagged(request, b"".join(pose.tobytes() for pose in recording.poses), "application/octet-stream")
 
 
 def _picture(request: Request) -> Response:
@@ -183,7 +231,6 @@ def _picture(request: Request) -> Response:
 
 
 def _export(request: Request) -> Response:
-    from etude.files.atomic import standard_json
     from etude.inspecting import table
 
     session, recording = _finished(request)
@@ -219,7 +266,7 @@ def _finished(request: Request) -> tuple[Session, Recording]:
     session = _session(request)
     if session.busy is not None:
         raise HTTPException(409, "this inspection is at work")
-    return session, session.recording(request.path_params["recording"])
+    return session, session.recording(request.path_params["recording"]).as_it_stands()
 
 
 def _summary(session: Session, number: int) -> dict[str, Any]:
@@ -235,6 +282,7 @@ def _summary(session: Session, number: int) -> dict[str, Any]:
         "return": recording.total_reward,
         "length": len(recording.steps),
         "ending": recording.ending,
+        "driven": bool(recording.steps) and recording.steps[-1].command is not None,
         "branched_at": None if origin is None else origin.step,
         "parent": None if origin is None else parents.get(id(origin.recording)),
         "forced": None if step is None or not step.is_forced else step.action.tolist(),

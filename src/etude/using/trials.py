@@ -28,11 +28,6 @@ from etude.using.stored_policy import StoredPolicy
 
 TRIAL_SEEDS = "robot trials"
 FOLDER = "trials"
-COLUMNS = {
-    "velocity": ("forward", "sideways", "turn"),
-    "command": ("forward", "sideways", "turn"),
-    "height": ("base",),
-}
 
 
 def run_trials(
@@ -48,10 +43,12 @@ def run_trials(
 ) -> list[TrialResult]:
     """Return how the policy does on each script, always with its most likely action.
 
-    `videos` is a folder for a file of each, of the robot that `view` looks at.
+    `videos` is a folder for a file of each, of the robot that `view` looks at. A KeyboardInterrupt ends them; the results then
+    are those there are, and the last of them may not be complete.
     """
     config = stored.config
     environment = make_environment(config.environment, num_envs=robots)
+    results: list[TrialResult] = []
     try:
         base = environment.base
         if not isinstance(base, RobotVector):
@@ -72,7 +69,6 @@ def run_trials(
         def there(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.to(device)
 
-        results = []
         for script in scripts:
             state = actor.initial_state(robots)
 
@@ -88,6 +84,11 @@ def run_trials(
                 results.append(run_trial(base, act, script, seconds=seconds, seed=start, look=look))
             if on_result is not None:
                 on_result(results[-1])
+            if not results[-1].complete:
+                break
+    except KeyboardInterrupt:
+        if not results:
+            raise
     finally:
         environment.close()
     return results
@@ -106,22 +107,22 @@ def _recording(folder: Path | None, script: Script, environment: VectorEnvironme
 
 
 def save_trials(stored: StoredPolicy, results: Sequence[TrialResult], dt: float) -> Path:
-    """Write the numbers, a CSV for each quantity and a plot into the run's logs/trials/; returns that folder."""
+    """Write the numbers, CSVs of each quantity and a plot into the run's logs/trials/; returns that folder."""
     folder = own_folder(own_folder(stored.run.logs) / FOLDER)
     summary = {"version": 1, "checkpoint": stored.checkpoint.name, "trials": [result.as_json() for result in results]}
     write_json_atomic(folder / "trials.json", summary)
     for result in results:
-        for name, values in result.series.items():
-            _write_csv(folder / f"{result.name}-{name}.csv", name, values, dt)
+        for name, columns in result.columns.items():
+            _write_csv(folder / f"{result.name}-{name}.csv", columns, result.series[name], dt)
+            _write_csv(folder / f"{result.name}-{name}-first.csv", columns, result.first[name], dt)
     picture = _plot(results, dt)
     if picture is not None:
         write_bytes_atomic(folder / "trials.png", picture)
     return folder
 
 
-def _write_csv(path: Path, name: str, values: np.ndarray, dt: float) -> None:
+def _write_csv(path: Path, columns: Sequence[str], values: np.ndarray, dt: float) -> None:
     table = values.reshape(len(values), -1)
-    columns = COLUMNS.get(name) or tuple(str(i) for i in range(table.shape[1]))
     rows = (
         {"second": f"{(step + 1) * dt:.3f}", **{name: f"{value:.5f}" for name, value in zip(columns, row, strict=True)}}
         for step, row in enumerate(table)

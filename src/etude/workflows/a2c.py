@@ -9,7 +9,7 @@ With gae_lambda=1 each step looks to the end of its rollout: n-step returns of e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from etude.acting.policy import ActorPolicy
-from etude.buffers.base import Batch
 from etude.buffers.rollout import RolloutBuffer, length_problems
 from etude.components.distributions import GaussianHead, check_mask, make_head
 from etude.components.networks.modes import evaluating, mode_dependent
@@ -32,9 +31,10 @@ from etude.config.validate import Part
 from etude.environments.vector import ACTION_MASK, Observation
 from etude.learning.optimizers import build_optimizer
 from etude.learning.sources import Minibatches
-from etude.learning.update import Stage, Update
+from etude.learning.update import Batch, Stage, Update, WrittenLoss
 from etude.workflows.base import Context, HookResult, Phase, PolicyWorkflow
 from etude.workflows.metrics import Metrics
+from etude.workflows.written_losses import WrittenA2C, WrittenActorCritic, settings_are_plain, spaces_are_plain
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,11 @@ class A2C(PolicyWorkflow):
         return config.training.total_steps // (config.algorithm.rollout_steps * config.environment.num_envs)
 
     @classmethod
+    def is_written(cls, config: Config) -> bool:
+        """Where networks are plain; a loss of one's own is torch's."""
+        return cls.loss is A2C.loss and settings_are_plain(config)
+
+    @classmethod
     def roles(
         cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
     ) -> dict[str, NetworkSpec]:
@@ -133,7 +138,14 @@ class A2C(PolicyWorkflow):
         settings = self.settings
         for name in ("value_coef", "entropy_coef"):
             self.scheduled(name)
-        return Update([Stage("", self.loss, self.optimizer, settings.max_grad_norm, accumulate=settings.accumulate)])
+        plain = self.is_written(self.context.config) and spaces_are_plain(self.head, self.context.observation_space)
+        roles = {"actor": self.actor, "critic": self.critic}
+        written = WrittenLoss(roles, self._written_loss, tuple(self.head.parameters())) if plain else None
+        options: dict[str, Any] = {"accumulate": settings.accumulate, "written": written}
+        return Update([Stage("", self.loss, self.optimizer, settings.max_grad_norm, **options)])
+
+    def _written_loss(self, networks: Mapping[str, Any], gradients: Mapping[Tensor, Any]) -> WrittenA2C:
+        return WrittenA2C(WrittenActorCritic(networks, self.head, gradients), self._hyper)
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a rollout: policy gradient, value error and entropy bonus."""

@@ -21,7 +21,7 @@ from etude.acting.policy import Mode as Mode
 from etude.acting.policy import State as State
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import NetworkSpec as NetworkSpec
-from etude.compute.accelerate import REPAYS_COMPILING, is_captured, is_compiled
+from etude.compute.accelerate import REPAYS_COMPILING, WRITTEN_REPAYS_COMPILING, is_captured, is_compiled
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.captured import Captured
 from etude.compute.trees import storable
@@ -62,6 +62,15 @@ class HookResult:
         return not (self.decisions or self.env_steps or self.updates or self.metrics)
 
 
+class LeftAmidError(Exception):
+    """A hook was asked to stop, and everything is as before its call: it will be called again, and does the same."""
+
+
+def never() -> bool:
+    """Return that nobody asks to stop."""
+    return False
+
+
 @dataclass(frozen=True)
 class Phase:
     """The phase a hook runs in, as it stands when the hook is called."""
@@ -88,6 +97,9 @@ class Phase:
     """Updates of the whole run."""
     stretch: Stretch | None = None
     """What this phase makes of the run, where the budget alone does not measure it."""
+    asked_to_stop: Callable[[], bool] = never
+    """Whether the run is asked to stop, in any of the processes that train it, which all ask at the same places. A hook
+    that takes seconds may then undo what it has begun, and raise `LeftAmidError`."""
 
     @property
     def now(self) -> Moment:
@@ -220,7 +232,12 @@ class Workflow(Acts):
     @classmethod
     def repays_compiling(cls, config: Config) -> int:
         """Return from how many gradient steps on a run gains time by compiling, which it then does by itself."""
-        return REPAYS_COMPILING
+        return WRITTEN_REPAYS_COMPILING if cls.is_written(config) else REPAYS_COMPILING
+
+    @classmethod
+    def is_written(cls, config: Config) -> bool:
+        """Return whether its updates are written out in NumPy too, as far as settings tell."""
+        return False
 
     @classmethod
     def require_ranks(cls, name: str) -> None:

@@ -88,6 +88,8 @@ class CMAESWorkflow(PolicyWorkflow):
     Config = CMAESConfig
     settings: CMAESConfig
     actor: nn.Module
+    supports_ranks = True
+    of_rank = ("judging",)
     default_num_envs = 16
 
     @classmethod
@@ -120,12 +122,14 @@ class CMAESWorkflow(PolicyWorkflow):
     @classmethod
     def remarks(cls, config: Config) -> list[str]:
         """Say where copies stand idle in every generation."""
-        settings, copies = config.algorithm, config.environment.num_envs
+        settings, processes = config.algorithm, config.experiment.processes
+        copies = config.environment.num_envs * processes
         judged = (settings.population or 0) * settings.episodes
         spare = -judged % copies
         if not judged or not spare:
             return []
-        told = f"{judged} episodes a generation on environment.num_envs={copies} copies"
+        times = f", times {processes} processes," if processes > 1 else ""
+        told = f"{judged} episodes a generation on environment.num_envs={config.environment.num_envs} copies{times}"
         return [f"{told} leave {spare} of them idle in its last turn; a divisor of {judged} wastes no steps"]
 
     def initialize(self, context: Context) -> None:
@@ -149,12 +153,12 @@ class CMAESWorkflow(PolicyWorkflow):
         self.evolution = CMAES(
             self._stacked.read(),
             settings.sigma,
-            settings.population or _filling(size, settings, context.num_envs),
+            settings.population or _filling(size, settings, context.num_envs * context.world.size),
             diagonal=settings.covariance == "diagonal",
             active=settings.active,
             mirrored=settings.mirrored,
         )
-        self.judging = Judging(self.evolution.population, size, settings.episodes, context.num_envs, device)
+        self.judging = Judging(self.evolution.population, size, settings.episodes, context.num_envs, device, context.world)
         self.best = self.evolution.mean.clone()
         self.best_fitness = torch.tensor(-torch.inf, dtype=torch.float64)
         self._forward: Forward | None = None  # the candidates at work; made of `judging` where it is missing
@@ -236,7 +240,7 @@ class CMAESWorkflow(PolicyWorkflow):
     def _take_in(self, row: Mapping[str, Any]) -> None:
         """Take note of one vector step."""
         self.judging.add(row)
-        self.seen.update(row["observation"])
+        self.seen.update(row["observation"], self.context.world)
 
 
 def _filling(size: int, settings: CMAESConfig, copies: int) -> int:

@@ -46,7 +46,7 @@ from etude.environments.vector import Observation
 from etude.learning.execute import Table
 from etude.learning.optimizers import build_optimizer
 from etude.learning.sources import Minibatches
-from etude.learning.update import Batch, Stage, Update
+from etude.learning.update import Batch, Stage, Update, WrittenLoss
 from etude.workflows.base import Context, HookResult, Phase, PolicyWorkflow
 from etude.workflows.metrics import Metrics
 from etude.workflows.ppo_memory import (
@@ -57,6 +57,7 @@ from etude.workflows.ppo_memory import (
     outputs_of_sequences,
     remembers,
 )
+from etude.workflows.written_losses import WrittenActorCritic, WrittenPPO, settings_are_plain, spaces_are_plain
 
 ADAPTIVE_RATE_RANGE = (1e-5, 1e-2)
 ADAPTED_FROM = "adapted_from"
@@ -171,6 +172,12 @@ class PPO(PolicyWorkflow):
         return config.training.total_steps // rollout * per_rollout
 
     @classmethod
+    def is_written(cls, config: Config) -> bool:
+        """Where networks are plain; a loss of one's own is torch's."""
+        own = cls.loss is not PPO.loss or cls._outputs is not PPO._outputs or cls._evaluate is not PPO._evaluate
+        return not own and config.algorithm.symmetry == "off" and settings_are_plain(config)
+
+    @classmethod
     def remarks(cls, config: Config) -> list[str]:
         """Say that networks with memory are not compiled, where that was asked for."""
         names = dict.fromkeys(config.network[role].type for role in remembers(config))
@@ -222,6 +229,8 @@ class PPO(PolicyWorkflow):
         settings = self.settings
         for name in ("clip_range", "value_coef", "entropy_coef"):
             self.scheduled(name)
+        plain = self.is_written(self.context.config) and spaces_are_plain(self.head, self.context.observation_space)
+        roles = {"actor": self.actor, "critic": self.critic}
         stage = Stage(
             "",
             self.loss,
@@ -230,6 +239,7 @@ class PPO(PolicyWorkflow):
             accumulate=settings.accumulate,
             prepare=self._scale_advantages if settings.normalize_advantages == "batch" else None,
             decide=self._note_divergence if settings.target_kl or settings.adaptive_kl else None,
+            written=WrittenLoss(roles, self._written_loss, tuple(self.head.parameters())) if plain else None,
         )
         stops, memory = self._stopped if settings.target_kl is not None else None, self._memory
         # A whole rollout unrolled, step by step, takes a compiler minutes; and torch's does not take its GRU at all.
@@ -277,6 +287,10 @@ class PPO(PolicyWorkflow):
             "train/approx_kl": kl,
             "train/clip_fraction": clipped,
         }
+
+    def _written_loss(self, networks: Mapping[str, Any], gradients: Mapping[Tensor, Any]) -> WrittenPPO:
+        both = WrittenActorCritic(networks, self.head, gradients)
+        return WrittenPPO(both, self._hyper, self.settings.clip_value_loss)
 
     def _outputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what actor and critic say; where the critic is a head on the actor, what they share is computed once."""

@@ -36,6 +36,7 @@ class RandomPolicy(Workflow):
 
     Config = RandomConfig
     evaluation_mode = "sample"
+    supports_ranks = True
 
     @classmethod
     def default_buffers(cls) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from etude.cli.parameters import Quiet, RunsFolder, Words
 from etude.cli.places import runs_root
 from etude.cli.starting import starting
 from etude.cli.sweep.where import Address, On, check_place, make_backend
+from etude.errors import UserError
 
 if TYPE_CHECKING:
     from etude.tuning.places import SweepFolder
@@ -34,9 +35,10 @@ _LISTED = 10
 
 
 def sweep(
-    file: Annotated[Path, Parameter(name="FILE")],
+    file: Annotated[str | None, Parameter(name="FILE")] = None,
     /,
     *words: Words,
+    config: Annotated[Path | None, Parameter(alias="-c")] = None,
     name: str | None = None,
     n_trials: Trials = None,
     timeout: Timeout = None,
@@ -61,6 +63,8 @@ def sweep(
         What to search, in YAML: base, method, sweep, objective, ... (see docs/sweeps.md).
     words
         Settings that win over the sweep's values, such as training.total_steps=1e5.
+    config
+        The same as FILE.
     name
         What the sweep is called. Default: the file's name.
     seed
@@ -69,12 +73,13 @@ def sweep(
         List the trials and start nothing.
     """
     check_place(on, address)
-    with starting(f"sweep {file}", quiet=quiet, plain=False) as tell:
+    path, words = chosen_file(file, config, words)
+    with starting(f"sweep {path}", quiet=quiet, plain=False) as tell:
         from etude.config.validate import to_plain
         from etude.tuning.places import SweepFolder
         from etude.tuning.spec import build_sweep, read_sweep
 
-        asked = read_sweep(file)
+        asked = read_sweep(path)
         changes: dict[str, Any] = {} if name is None else {"name": name}
         if words:
             changes["words"] = [*asked.words, *words]
@@ -88,8 +93,19 @@ def sweep(
         asked = folder.staged(asked)
         tell("loading torch")
         if dry:
-            return list_trials(folder, asked)
+            return list_trials(folder, asked, on=on)
     return run_sweep(folder, asked, quiet=quiet, on=on, address=address)
+
+
+def chosen_file(file: str | None, config: Path | None, words: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+    """Return the sweep's file and the words, where the file may be named either way."""
+    if config is None and file is None:
+        raise UserError("etude sweep: name the sweep's file, such as `etude sweep grid.yaml`")
+    if config is None:
+        return Path(file or ""), words
+    if file is not None and "=" not in file:
+        raise UserError(f"{file} and --config {config}: one file, please")
+    return config, words if file is None else (file, *words)
 
 
 def chosen(
@@ -182,13 +198,17 @@ def first_settings(folder: SweepFolder, asked: SweepConfig, count: int) -> list[
     return found
 
 
-def list_trials(folder: SweepFolder, asked: SweepConfig) -> int:
-    """Print what would be tried."""
+def list_trials(folder: SweepFolder, asked: SweepConfig, *, on: str = "local") -> int:
+    """Print what would be tried; what would be refused is refused here too."""
     from etude.cli.sweep.view import short_names, shown_values
     from etude.errors import EtudeError
+    from etude.tuning.local import LocalBackend
     from etude.tuning.plan import Plan
 
     plan = Plan(asked)
+    if on == "local":
+        LocalBackend(folder.root, folder.logs, asked.parallel).check(plan.needs)
+    folder.refuse_change(asked)
     size = plan.space.size if asked.method == "grid" else None
     most = min(count for count in (asked.n_trials, size, _LISTED if size is None else None) if count is not None)
     settings = first_settings(folder, asked, most)
@@ -196,6 +216,7 @@ def list_trials(folder: SweepFolder, asked: SweepConfig) -> int:
     refused = 0
     if asked.tune is not None:
         settings = [{}, *settings[:-1]]
+    plan.check(settings)
     for number, values in enumerate(settings):
         try:
             plan.compose(values)

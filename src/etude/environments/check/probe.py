@@ -17,6 +17,7 @@ from torch import Tensor
 from etude.config.compose import compose
 from etude.config.environment_presets import environment_preset
 from etude.config.schema import EnvironmentConfig
+from etude.environments.families import family_of
 from etude.environments.make import make_environment
 from etude.environments.rendering import Camera, make_to_show
 from etude.environments.spaces import leaf_spaces
@@ -52,7 +53,8 @@ def probe_steps(tell: Tell, name: str, steps: int, backend: Literal["auto", "env
 def probe_picture(tell: Tell, name: str) -> None:
     """Draw one picture of an environment; tells its size and what drew it."""
     tell(stage="draw")
-    environment = make_to_show(EnvironmentConfig(id=name), "pictures")
+    described = _described(name, "auto") if family_of(name).name == "robots" else EnvironmentConfig(id=name)
+    environment = make_to_show(described, "pictures")
     tell(gl=os.environ.get("MUJOCO_GL") or None)
     try:
         environment.reset([0])

@@ -39,6 +39,11 @@ class DmControlVector(VectorEnvironment):
         self._has_begun = False
         self._buffers = BufferPair.zeros(num_envs, observation_specs(self.single_observation_space))
 
+    @property
+    def suite_tasks(self) -> Sequence[SuiteTask]:
+        """The copies, in order."""
+        return self._copies
+
     def reset(self, seeds: Sequence[int]) -> tuple[Observation, dict[str, Tensor]]:
         """Begin new episodes, copy i with `seeds[i]`."""
         buffers = self._buffers.next()

@@ -45,6 +45,8 @@ class Family:
     """Modules that must be installed."""
     module: str | None = None
     """Our own code for it: a module of this package."""
+    extra: str = ""
+    """Etude's extra that brings its packages. Default: one of its name."""
     backend: Literal["auto", "envpool"] = "auto"
     """The environment.backend that its example is made with."""
     one_per_process: bool = False
@@ -56,7 +58,7 @@ class Family:
     @property
     def install(self) -> str:
         """What to give to pip where packages are missing; empty for what comes with Etude itself."""
-        return f"etude[{self.name}]" if self.packages else ""
+        return f"etude[{self.extra or self.name}]" if self.packages else ""
 
     def has(self, name: str) -> bool:
         """Whether `name` is an id of this family."""
@@ -132,6 +134,8 @@ FAMILIES = (
         packages=("mujoco",),
         module="mujoco",
     ),
+    # Tasks for Etude's own robots, by their presets: Gymnasium knows none of them.
+    Family("robots", "Robots", "quadruped-flat", r"(quadruped|biped|ball)-(flat|rough)", packages=("mujoco",), extra="mujoco"),
     Family(
         "box2d",
         "Box2D",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from etude.config.constraints import PositiveFloat, UnitInterval
 from etude.config.robots import ActuatorConfig
 from etude.config.validate import Validator
 from etude.errors import UserError, did_you_mean
@@ -29,14 +30,22 @@ class RobotDescription:
     """The body whose motion is the robot's. Default: the one with the free joint."""
     feet: tuple[str, ...] = ()
     """Geoms (or bodies) that are meant to touch the ground."""
-    gait: tuple[float, ...] = ()
+    gait: tuple[UnitInterval, ...] = ()
     """For each foot, by which share of a stride it is ahead. Default: none is."""
-    height: float = 0.3
+    height: PositiveFloat = 0.3
     """Metres of the base above the ground when the robot stands."""
     pose: dict[str, float] = field(default_factory=dict)
     """The default pose: {joint, as a regular expression: rad}; what is not named is at 0."""
+    stride: dict[str, float] = field(default_factory=dict)
+    """How far joints of a leg are off the default pose at the height of its swing: {joint, as a regular expression: rad}."""
     actuators: dict[str, ActuatorConfig] = field(default_factory=lambda: {"all": ActuatorConfig()})
     """Groups of motors."""
+    passive: tuple[str, ...] = ()
+    """Joints that have no motor, as regular expressions: springs and the like."""
+    knees: tuple[str, ...] = ()
+    """Bodies that begin at a knee: shins, in the order of the feet."""
+    touching: tuple[tuple[str, str], ...] = ()
+    """Bodies that can't pass through each other, as pairs of regular expressions: [[L_(thigh|shin), R_(thigh|shin)]]."""
     mirror: tuple[tuple[str, str], ...] = ()
     """Words of names that mean left and right: [[port, starboard]]. Default: left and right, L and R, FL and FR, and so on."""
     folder: Path = MODELS

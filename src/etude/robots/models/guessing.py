@@ -45,7 +45,7 @@ def guess(path: Path, scene: Path | None = None) -> Guess:
     pose, pose_from = _pose(body, [file for file in (path, scene) if file is not None])
     body.stand(pose)
     feet = _feet(body)
-    actuators, motors_from = _motors(body)
+    actuators, motors_from, passive = _motors(body)
     description = RobotDescription(
         file=path.name,
         folder=path.parent,
@@ -53,8 +53,9 @@ def guess(path: Path, scene: Path | None = None) -> Guess:
         feet=tuple(feet),
         gait=_gait(feet),
         height=round(body.height, 3),
-        pose={re.escape(name): round(value, 4) for name, value in pose.items() if abs(value) > 1e-4},
+        pose={re.escape(name): round(value, 4) for name, value in pose.items() if abs(value) > 1e-4 and name not in passive},
         actuators=actuators,
+        passive=tuple(map(re.escape, passive)),
     )
     return Guess(description, (f"pose: {pose_from}", f"motors: {motors_from}", "feet: what stands on the ground in that pose"))
 
@@ -95,14 +96,15 @@ def _pose(body: RobotBody, files: Sequence[Path]) -> tuple[dict[str, float], str
     return bent_pose(body), "legs bent so that feet are under hips, for the file has no keyframe"
 
 
-def _motors(body: RobotBody) -> tuple[dict[str, ActuatorConfig], str]:
-    """Return motors, one group for joints of one kind, and where they come from."""
+def _motors(body: RobotBody) -> tuple[dict[str, ActuatorConfig], str, list[str]]:
+    """Return motors, one group for joints of one kind, where they come from, and the joints that have none."""
     model = body.model
     known = {int(model.actuator_trnid[i, 0]): i for i in range(model.nu) if model.actuator_trntype[i] == 0}
     if len(known) < model.nu:
         known = {}  # tendons and the like move several joints: nothing that a motor of one joint could take the place of
     of_file = [joint for joint in body.joints if joint in known]
     moving = of_file or body.joints
+    passive = [body.name(joint) for joint in body.joints if joint not in moving]
     # A stiffness at which the weight of the robot bends a leg by about a radian, if nothing better is known.
     usual = float(np.clip(model.body_mass.sum() * 9.81 * body.height, 1.0, 400.0))
     groups: dict[tuple[float, float, float | None], list[str]] = {}
@@ -124,8 +126,8 @@ def _motors(body: RobotBody) -> tuple[dict[str, ActuatorConfig], str]:
         for number, ((stiffness, damping, limit), names) in enumerate(groups.items(), 1)
     }
     if positions == len(moving) and moving:
-        return motors, "the file's own"
-    return motors, f"stiffness {usual:.0f} from the robot's weight and height, for the file's hold no position"
+        return motors, "the file's own", passive
+    return motors, f"stiffness {usual:.0f} from the robot's weight and height, for the file's hold no position", passive
 
 
 def _effort_limit(model: Any, joint: int, actuator: int | None) -> float | None:

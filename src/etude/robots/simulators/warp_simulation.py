@@ -249,6 +249,8 @@ def room_for(scene: Scene) -> tuple[int, int]:
         rows += count * (size if scene.solver.cone == "elliptic" else 2 * (size - 1))
     if scene.solver.self_collisions:
         contacts, rows = 2 * contacts, 2 * rows
+    room = 4 * model.npair  # as many as two boxes have
+    contacts, rows = contacts + room, rows + room * 4
     average = max(CONTACTS_ON_AVERAGE, 2 * parts if model.nhfield else 0)
     return min(contacts, average), rows + int(model.jnt_limited.sum()) + model.nv  # joints at their limits, and with friction
 

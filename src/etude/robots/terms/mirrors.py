@@ -103,7 +103,9 @@ MIRRORS: dict[str, Rule] = {
     "feet_force_log": _vectors_of_feet,
     "joint_position_measured": _joints,
     "feet_position": _vectors_of_feet,
-    **dict.fromkeys(("joint_position", "joint_position_absolute", "joint_velocity", "joint_torque", "action"), _joints),
+    **dict.fromkeys(
+        ("joint_position", "joint_position_absolute", "joint_velocity", "joint_torque", "action", "dof_pos_ref_diff"), _joints
+    ),
     **dict.fromkeys(
         ("stance_clock", "swing_clock", "feet_contact", "feet_should_stand", "feet_height", "feet_air_time"), _feet
     ),

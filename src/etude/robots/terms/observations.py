@@ -7,6 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from etude.config.constraints import PositiveFloat
 from etude.errors import UserError, did_you_mean
 from etude.robots.rotations import euler_of, from_yaw, rotate
 from etude.robots.state import State
@@ -14,6 +15,8 @@ from etude.robots.terms.randomizations import RANDOMIZATIONS
 from etude.robots.terms.table import Table
 
 OBSERVATIONS = Table("observation term")
+MOST_POINTS = 4096
+"""Of a height scan."""
 _READ = {
     "base_linear_velocity": ("base_linear_velocity", "v: of the base, in its own frame, m/s"),
     "base_angular_velocity": ("base_angular_velocity", "ω: of the base, in its own frame, rad/s (a gyroscope)"),
@@ -29,7 +32,7 @@ _READ = {
 }
 """Terms that are a part of the state as it is: where it lies, and what it is."""
 for _name, (_place, _formula) in _READ.items():
-    OBSERVATIONS.add_read(_name, _place, _formula)
+    OBSERVATIONS.add_read(_name, _place, _formula, of_feet=_name.startswith("feet_"))
 
 
 @OBSERVATIONS.add
@@ -58,6 +61,16 @@ def joint_position_measured(state: State) -> Tensor:
     return position if offset is None else position - offset
 
 
+@OBSERVATIONS.add_for_feet()
+def dof_pos_ref_diff(state: State) -> Tensor:
+    """q − q_ref: joints relative to the robot's `stride` by the gait's clock, rad"""
+    if not state.scene.description.stride:
+        raise UserError(
+            "environment.robot.observations: dof_pos_ref_diff: needs the robot's YAML to say its `stride`: {joint: rad}"
+        )
+    return state.joint_position - state.reference_pose
+
+
 @OBSERVATIONS.add
 def gait_phase(state: State) -> Tensor:
     """sin 2πφ, cos 2πφ: the gait's clock; 0, 0 where the robot is asked to stand"""
@@ -65,55 +78,54 @@ def gait_phase(state: State) -> Tensor:
     return torch.stack([angle.sin(), angle.cos()], 1) * state.is_asked_to_move[:, None]
 
 
-@OBSERVATIONS.add
+@OBSERVATIONS.add_for_feet()
 def stance_clock(state: State) -> Tensor:
     """max(0, sin 2πφᵢ) of each foot: how far into its stance it should be"""
     return (2 * torch.pi * state.feet_phase).sin().clamp(min=0)
 
 
-@OBSERVATIONS.add
+@OBSERVATIONS.add_for_feet()
 def swing_clock(state: State) -> Tensor:
     """max(0, −sin 2πφᵢ) of each foot: how far into its swing it should be"""
     return (-(2 * torch.pi * state.feet_phase).sin()).clamp(min=0)
 
 
-@OBSERVATIONS.add
+@OBSERVATIONS.add_for_feet()
 def feet_contact(state: State) -> Tensor:
     """1 for each foot that stands"""
     return state.feet_in_contact.float()
 
 
-@OBSERVATIONS.add
+@OBSERVATIONS.add_for_feet()
 def feet_should_stand(state: State) -> Tensor:
     """1 for each foot that should stand by the gait's clock"""
     return state.feet_should_stand.float()
 
 
-@OBSERVATIONS.add
+@OBSERVATIONS.add_for_feet()
 def feet_force(state: State) -> Tensor:
     """Force on each foot, in the world, N: upward where it stands"""
     return state.feet_force.flatten(1)
 
 
-@OBSERVATIONS.add
+@OBSERVATIONS.add_for_feet()
 def feet_force_log(state: State) -> Tensor:
     """sign(F) · log(1 + |F|) of the force on each foot, along each axis of the world, N"""
     force = state.feet_force.flatten(1)
     return force.sign() * force.abs().log1p()
 
 
-@OBSERVATIONS.add
+@OBSERVATIONS.add_for_feet()
 def feet_position(state: State) -> Tensor:
     """Each foot relative to the base, along the world's axes, m"""
     return (state.feet_position - state.base_position[:, None]).flatten(1)
 
 
 @OBSERVATIONS.add
-def height_scan(state: State, length: float = 1.6, width: float = 1.0, step: float = 0.1) -> Tensor:
+def height_scan(state: State, length: PositiveFloat = 1.6, width: PositiveFloat = 1.0, step: PositiveFloat = 0.1) -> Tensor:
     """h − ground, less the standing height, on a grid around the robot that turns with it, at most 1 m to either side"""
-    for name, value in (("length", length), ("width", width), ("step", step)):
-        if not value > 0:
-            raise UserError(f"environment.robot.observations: height_scan.{name}={value:g}: must be above 0")
+    if (length / step + 1) * (width / step + 1) > MOST_POINTS:
+        raise UserError(f"environment.robot.observations: height_scan.step={step:g}: makes more than {MOST_POINTS:,} points")
     grid = _scan_grid(length, width, step, state.device)
     if state.terrain is None:
         above = state.base_position[:, 2:].expand(state.count, len(grid))

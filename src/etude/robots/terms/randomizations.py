@@ -8,8 +8,8 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Generator, Tensor
 
-from etude.config.constraints import NonNegativeFloat
-from etude.config.robots import Range
+from etude.config.constraints import Bounds, Interval, NonNegativeFloat, above, at_least, between
+from etude.config.robots import Durations, Range
 from etude.config.validate import Validator
 from etude.errors import UserError, did_you_mean
 from etude.robots.scene import FLOOR, Scene
@@ -18,6 +18,8 @@ from etude.robots.state import State
 from etude.robots.terms.table import options_of
 
 RANDOMIZATIONS: dict[str, type[Randomization]] = {}
+LEAST_MASS = 0.1
+"""Kilograms that a base must keep."""
 Kind = TypeVar("Kind", bound="Randomization")
 
 
@@ -33,7 +35,7 @@ def offer(cls: type[Kind]) -> type[Kind]:
 class Spread:
     """A range to draw from, uniformly."""
 
-    range: Range = (1.0, 1.0)
+    range: Range
 
 
 class Randomization:
@@ -41,13 +43,26 @@ class Randomization:
 
     Options: ClassVar[type] = Spread
     name: ClassVar[str] = ""
+    allowed: ClassVar[Bounds] = Bounds()
+    """What may be drawn."""
     at_reset: ClassVar[bool] = True
     """Whether each episode draws anew; what changes masses does not, because all that derives from them would follow."""
 
     def __init__(self, options: Any, state: State, generator: Generator) -> None:
         self.options, self.state, self.generator = options, state, generator
         self.simulation: Simulation = state.simulation
+        self.check()
         self.prepare()
+
+    def check(self) -> None:
+        """Refuse a range that no robot could have."""
+        message = Interval(self.allowed).violated_by(self.options.range)
+        if message:
+            raise self.refusal(message)
+
+    def refusal(self, message: str) -> UserError:
+        """Return an error that names the range."""
+        return UserError(f"environment.robot.randomization.{self.name}.range={list(self.options.range)}: {message}")
 
     def prepare(self) -> None:
         """Ask the simulation for the fields to change."""
@@ -97,6 +112,7 @@ class _Fields(Randomization):
 class FloorFriction(_Fields):
     """Sliding friction of the ground"""
 
+    allowed = at_least(0)
     fields = ("geom_friction",)
 
     def apply(self, value: Tensor) -> None:
@@ -108,6 +124,7 @@ class FloorFriction(_Fields):
 class FeetFriction(_Fields):
     """Sliding friction of the feet, where the model gives them a higher priority than the ground's, 1"""
 
+    allowed = at_least(0)
     fields = ("geom_friction",)
 
     def prepare(self) -> None:
@@ -132,6 +149,7 @@ class FeetFriction(_Fields):
 class Restitution(_Fields):
     """How much of its speed a foot keeps when it hits the ground"""
 
+    allowed = between(0, 0.99)
     fields = ("geom_solref",)
 
     def apply(self, value: Tensor) -> None:
@@ -164,19 +182,29 @@ class BaseMass(_Masses):
 
     def apply(self, value: Tensor) -> None:
         """Add to the nominal mass."""
-        base = [self.simulation.scene.base_body]
+        base = [self.simulation.scene.trunk_body]
         nominal = self.nominal["body_mass"][:, base]
-        self.scale(base, (nominal + value.to(nominal.dtype)).clamp(min=0.1) / nominal)
+        self.scale(base, (nominal + value.to(nominal.dtype)) / nominal)
+
+    def check(self) -> None:
+        """Leave the base a mass."""
+        super().check()
+        scene = self.simulation.scene
+        mass = float(scene.model.body_mass[scene.trunk_body])
+        if mass + self.options.range[0] < LEAST_MASS:
+            raise self.refusal(f"the base weighs {mass:g} kg, and must keep {LEAST_MASS:g}")
 
 
 @offer
 class LinkMass(_Masses):
     """Factor of the mass of every other body"""
 
+    allowed = above(0)
+
     @staticmethod
     def _links(scene: Scene) -> list[int]:
         model = scene.model
-        return [i for i in range(1, model.nbody) if i != scene.base_body and model.body_mass[i] > 0]
+        return [i for i in range(1, model.nbody) if i != scene.trunk_body and model.body_mass[i] > 0]
 
     @classmethod
     def width(cls, scene: Scene) -> int:
@@ -192,6 +220,7 @@ class LinkMass(_Masses):
 class BaseCom(_Fields):
     """Metres by which the base's centre of mass is off, along each axis"""
 
+    allowed = between(-1, 1)
     at_reset = False
     fields = ("body_ipos",)
 
@@ -202,7 +231,7 @@ class BaseCom(_Fields):
 
     def apply(self, value: Tensor) -> None:
         """Add to the nominal centre."""
-        base, centre = self.simulation.scene.base_body, self.nominal["body_ipos"]
+        base, centre = self.simulation.scene.trunk_body, self.nominal["body_ipos"]
         self.live["body_ipos"][:, base] = centre[:, base] + value.to(centre.dtype)
         self.simulation.update_constants()
 
@@ -217,6 +246,7 @@ class _PerJoint(_Fields):
 class _Gains(_PerJoint):
     """Motors' gains: torque = gain · target + bias · (1, position, velocity)."""
 
+    allowed = at_least(0)
     fields = ("actuator_gainprm", "actuator_biasprm")
     is_last: bool = True
     """Of several such randomisations the last one writes for all."""
@@ -259,6 +289,8 @@ class Torque(_Gains):
 class MotorOffset(Randomization):
     """Radians by which each motor's idea of its position is off"""
 
+    allowed = between(-1, 1)
+
     @classmethod
     def width(cls, scene: Scene) -> int:
         """One for each joint."""
@@ -269,6 +301,7 @@ class MotorOffset(Randomization):
 class JointFriction(_PerJoint):
     """Coulomb friction added to each joint, N·m"""
 
+    allowed = at_least(0)
     fields = ("dof_frictionloss",)
 
     def prepare(self) -> None:
@@ -314,7 +347,7 @@ class Armature(JointFriction):
 class PushOptions:
     """How often and how hard."""
 
-    every_s: Range = (5.0, 10.0)
+    every_s: Durations = (5.0, 10.0)
     linear: NonNegativeFloat = 0.5
     """m/s to either side, in x and y."""
     angular: NonNegativeFloat = 0.5
@@ -326,6 +359,9 @@ class Push(Randomization):
     """A push: a change of the base's velocity, every few seconds"""
 
     Options = PushOptions
+
+    def check(self) -> None:
+        """Its options say all."""
 
     def prepare(self) -> None:
         """Remember how hard each axis is pushed."""

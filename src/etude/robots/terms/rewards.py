@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from etude.config.constraints import NonNegativeFloat, PositiveFloat, UnitInterval
+from etude.errors import UserError
 from etude.robots.models.description import assign
 from etude.robots.state import State
 from etude.robots.terms.table import Table
@@ -33,7 +34,7 @@ def _less_when_standing(value: Tensor, state: State, standing: float) -> Tensor:
 
 
 @REWARDS.add
-def track_linear_velocity(state: State, width: float = 0.5, vertical: float = 0.0) -> Tensor:
+def track_linear_velocity(state: State, width: PositiveFloat = 0.5, vertical: NonNegativeFloat = 0.0) -> Tensor:
     """exp(−(|v_xy − command|² + vertical · v_z²) / width²)"""
     error = _total(state.memory.command[:, :2] - state.base_linear_velocity[:, :2])
     if vertical:
@@ -42,7 +43,7 @@ def track_linear_velocity(state: State, width: float = 0.5, vertical: float = 0.
 
 
 @REWARDS.add
-def track_turn(state: State, width: float = 0.5, tilt: float = 0.0) -> Tensor:
+def track_turn(state: State, width: PositiveFloat = 0.5, tilt: NonNegativeFloat = 0.0) -> Tensor:
     """exp(−((ω_z − command)² + tilt · |ω_xy|²) / width²)"""
     error = (state.memory.command[:, 2] - state.base_angular_velocity[:, 2]).square()
     if tilt:
@@ -51,7 +52,7 @@ def track_turn(state: State, width: float = 0.5, tilt: float = 0.0) -> Tensor:
 
 
 @REWARDS.add
-def track_hard(state: State, slope: float = 0.2) -> Tensor:
+def track_hard(state: State, slope: NonNegativeFloat = 0.2) -> Tensor:
     """mean of exp(−10 e) over v_xy and ω_z, less slope · (|e_xy| + |e_ω|)"""
     linear = (state.memory.command[:, :2] - state.base_linear_velocity[:, :2]).norm(dim=-1)
     turn = (state.memory.command[:, 2] - state.base_angular_velocity[:, 2]).abs()
@@ -110,13 +111,13 @@ def orientation(state: State) -> Tensor:
 
 
 @REWARDS.add
-def upright(state: State, width: float = 0.45) -> Tensor:
+def upright(state: State, width: PositiveFloat = 0.45) -> Tensor:
     """exp(−|g_xy|² / width²)"""
     return _exponential(_total(state.gravity[:, :2]), width)
 
 
 @REWARDS.add
-def height(state: State, target: float | None = None) -> Tensor:
+def height(state: State, target: PositiveFloat | None = None) -> Tensor:
     """(h − target)²; the robot's standing height by default"""
     return (state.base_height - (state.standing_height if target is None else target)).square()
 
@@ -155,7 +156,7 @@ def joint_acceleration(state: State) -> Tensor:
 
 
 @REWARDS.add
-def joint_limits(state: State, share: float = 0.9) -> Tensor:
+def joint_limits(state: State, share: UnitInterval = 0.9) -> Tensor:
     """Σ radians beyond the middle `share` of each joint's range"""
     low, high = state.position_limits.unbind(-1)
     middle, half = (low + high) / 2, (high - low) / 2 * share
@@ -164,42 +165,42 @@ def joint_limits(state: State, share: float = 0.9) -> Tensor:
 
 
 @REWARDS.add
-def joint_velocity_limits(state: State, limit: float = 20.0) -> Tensor:
+def joint_velocity_limits(state: State, limit: NonNegativeFloat = 20.0) -> Tensor:
     """Σ (|q̇| − limit) where it is above, at most 1 each"""
     return (state.joint_velocity.abs() - limit).clamp(0, 1).sum(-1)
 
 
 @REWARDS.add
-def torque_limits(state: State, share: float = 0.9) -> Tensor:
+def torque_limits(state: State, share: UnitInterval = 0.9) -> Tensor:
     """Σ N·m beyond the `share` of what each motor can do"""
     beyond = (state.torques.abs() - share * state.effort_limit).clamp(min=0)
     return torch.where(state.effort_limit.isfinite(), beyond, 0.0).sum(-1)
 
 
 @REWARDS.add
-def pose(state: State, width: float = 0.5) -> Tensor:
+def pose(state: State, width: PositiveFloat = 0.5) -> Tensor:
     """exp(−mean (q − q₀)² / width²)"""
     return _exponential((state.joint_position - state.default_pose).square().mean(-1), width)
 
 
-Widths = Mapping[str, float] | tuple[()]
+Widths = dict[str, PositiveFloat] | None
 """{joint, as a regular expression: rad}"""
 
 
 @REWARDS.add
 def pose_by_speed(
     state: State,
-    standing: Widths = (),
-    walking: Widths = (),
-    running: Widths = (),
-    walks_from: float = 0.05,
-    runs_from: float = 1.5,
+    standing: Widths = None,
+    walking: Widths = None,
+    running: Widths = None,
+    walks_from: PositiveFloat = 0.05,
+    runs_from: PositiveFloat = 1.5,
 ) -> Tensor:
     """exp(−mean ((q − q₀) / width)²), {joint: width} by the speed asked for, |v_xy| + |ω_z|; a joint without a width has 0.5"""
     command = state.memory.command
     speed = (command[:, :2].norm(dim=-1) + command[:, 2].abs())[:, None]
     widths = [
-        _joint_widths(tuple(dict(given).items()), state.scene.joints, state.device) for given in (standing, walking, running)
+        _joint_widths(tuple((given or {}).items()), state.scene.joints, state.device) for given in (standing, walking, running)
     ]
     width = torch.where(speed < walks_from, widths[0], torch.where(speed < runs_from, widths[1], widths[2]))
     return torch.exp(-((state.joint_position - state.default_pose) / width).square().mean(-1))
@@ -210,6 +211,15 @@ def _joint_widths(given: tuple[tuple[str, float], ...], joints: tuple[str, ...],
     """(J,)"""
     named = assign(dict(given), joints, "environment.robot.rewards.pose_by_speed")
     return torch.tensor([named.get(joint, 0.5) for joint in joints], dtype=torch.float32, device=device)
+
+
+@REWARDS.add_for_feet()
+def dof_ref_pos_diff(state: State) -> Tensor:
+    """exp(−2 |q − q_ref|) − 0.2 · min(|q − q_ref|, 0.5), with q_ref the robot's `stride` by the gait's clock"""
+    if not state.scene.description.stride:
+        raise UserError("environment.robot.rewards.dof_ref_pos_diff: needs the robot's YAML to say its `stride`: {joint: rad}")
+    off = (state.joint_position - state.reference_pose).norm(dim=-1)
+    return torch.exp(-2 * off) - 0.2 * off.clamp(max=0.5)
 
 
 @REWARDS.add
@@ -239,8 +249,8 @@ def action_smoothness(state: State) -> Tensor:
 # ---- feet ----------------------------------------------------------------------------------------------------------------
 
 
-@REWARDS.add
-def gait(state: State, swing_height: float = 0.06, slip_width: float = 0.25) -> Tensor:
+@REWARDS.add_for_feet()
+def gait(state: State, swing_height: PositiveFloat = 0.06, slip_width: PositiveFloat = 0.25) -> Tensor:
     """Mean over feet; in stance contact · exp(−|v_xy|² / slip_width²), in swing (no contact) · min(1, height / swing_height)"""
     contact = state.feet_in_contact.float()
     slip = _exponential(_total(state.feet_velocity[..., :2]), slip_width)
@@ -248,22 +258,22 @@ def gait(state: State, swing_height: float = 0.06, slip_width: float = 0.25) -> 
     return torch.where(state.feet_should_stand, contact * slip, (1 - contact) * lift).mean(-1)
 
 
-@REWARDS.add
+@REWARDS.add_for_feet()
 def feet_contact_number(state: State) -> Tensor:
     """Mean over feet of 1 where contact is as the gait's clock says, −0.3 where not"""
     agrees = state.feet_in_contact == state.feet_should_stand
     return torch.where(agrees, 1.0, -0.3).mean(-1)
 
 
-@REWARDS.add
-def feet_air_time(state: State, target: float = 0.5) -> Tensor:
+@REWARDS.add_for_feet()
+def feet_air_time(state: State, target: NonNegativeFloat = 0.5) -> Tensor:
     """Σ (t_air − target) at each touch-down, while asked to move"""
     memory = state.memory
     return ((memory.last_air_time - target) * memory.landed).sum(-1) * state.is_asked_to_move
 
 
-@REWARDS.add
-def single_stance(state: State, longest: float = 0.4) -> Tensor:
+@REWARDS.add_for_feet()
+def single_stance(state: State, longest: PositiveFloat = 0.4) -> Tensor:
     """Seconds for which exactly one foot has stood (or swung), at most `longest`, while asked to move"""
     memory = state.memory
     one = memory.standing.sum(-1) == 1
@@ -271,57 +281,74 @@ def single_stance(state: State, longest: float = 0.4) -> Tensor:
     return lasted.clamp(max=longest) * one * state.is_asked_to_move
 
 
-@REWARDS.add
+@REWARDS.add_for_feet()
 def no_fly(state: State) -> Tensor:
     """1 where exactly one foot stands, −1 where none does, else 0"""
     standing = state.feet_in_contact.sum(-1)
     return (standing == 1).float() - (standing == 0).float()
 
 
-@REWARDS.add
-def feet_slip(state: State, standing: float = 1.0) -> Tensor:
+@REWARDS.add_for_feet()
+def feet_slip(state: State, standing: UnitInterval = 1.0) -> Tensor:
     """Σ |v_xy|² of feet that stand; the share `standing` of it while asked to stand"""
     slip = (_total(state.feet_velocity[..., :2]) * state.feet_in_contact).sum(-1)
     return _less_when_standing(slip, state, standing)
 
 
-@REWARDS.add
-def feet_clearance(state: State, target: float = 0.06, standing: float = 1.0) -> Tensor:
+@REWARDS.add_for_feet()
+def feet_clearance(state: State, target: NonNegativeFloat = 0.06, standing: UnitInterval = 1.0) -> Tensor:
     """Σ |height − target| · |v_xy| of feet; the share `standing` of it while asked to stand"""
     low = ((state.feet_height - target).abs() * state.feet_velocity[..., :2].norm(dim=-1)).sum(-1)
     return _less_when_standing(low, state, standing)
 
 
-@REWARDS.add
-def swing_height(state: State, target: float = 0.06) -> Tensor:
+@REWARDS.add_for_feet()
+def swing_height(state: State, target: PositiveFloat = 0.06) -> Tensor:
     """Σ (peak / target − 1)² at each touch-down, while asked to move"""
     memory = state.memory
     return ((memory.last_peak_height / target - 1).square() * memory.landed).sum(-1) * state.is_asked_to_move
 
 
-@REWARDS.add
+@REWARDS.add_for_feet()
 def feet_stumble(state: State) -> Tensor:
     """1 if a foot meets a wall: |F_xy| > 5 |F_z|"""
     force = state.feet_force
     return (force[..., :2].norm(dim=-1) > 5 * force[..., 2].abs()).any(-1).float()
 
 
-@REWARDS.add
-def feet_impact(state: State, limit: float = 150.0) -> Tensor:
+@REWARDS.add_for_feet()
+def feet_impact(state: State, limit: NonNegativeFloat = 150.0) -> Tensor:
     """Σ newtons beyond the limit, at most 400 each foot"""
     return (state.feet_force.norm(dim=-1) - limit).clamp(0, 400).sum(-1)
 
 
-@REWARDS.add
+@REWARDS.add_for_feet()
 def landing_force(state: State) -> Tensor:
     """Σ |F|, N, of feet that touch down, while asked to move"""
     return (state.feet_force.norm(dim=-1) * state.memory.landed).sum(-1) * state.is_asked_to_move
 
 
-@REWARDS.add
-def feet_distance(state: State, low: float = 0.15, high: float = 0.5) -> Tensor:
+@REWARDS.add_for_feet(2)
+def feet_distance(state: State, low: NonNegativeFloat = 0.15, high: NonNegativeFloat = 0.5) -> Tensor:
     """For two feet: (exp(−100 |d − low|₋) + exp(−100 |d − high|₊)) / 2 of their horizontal distance"""
-    distance = (state.feet_position[:, 0, :2] - state.feet_position[:, 1, :2]).norm(dim=-1)
+    return _apart(state.feet_position, low, high, "feet_distance")
+
+
+@REWARDS.add
+def knee_distance(state: State, low: NonNegativeFloat = 0.15, high: NonNegativeFloat = 0.5) -> Tensor:
+    """For two knees, the robot's `knees`: as feet_distance"""
+    if state.knees_position.shape[1] != 2:
+        raise UserError(
+            "environment.robot.rewards.knee_distance: is of robots whose YAML names two `knees`, shins that begin there"
+        )
+    return _apart(state.knees_position, low, high, "knee_distance")
+
+
+def _apart(two: Tensor, low: float, high: float, term: str) -> Tensor:
+    """(N, 2, 3) → 1 where both are between `low` and `high` metres apart, on the ground's plane"""
+    if low > high:
+        raise UserError(f"environment.robot.rewards.{term}.low={low:g}: must be at most high, {high:g}")
+    distance = (two[:, 0, :2] - two[:, 1, :2]).norm(dim=-1)
     near, far = (distance - low).clamp(-0.5, 0), (distance - high).clamp(0, 0.5)
     return (torch.exp(-100 * near.abs()) + torch.exp(-100 * far.abs())) / 2
 
@@ -330,7 +357,7 @@ def feet_distance(state: State, low: float = 0.15, high: float = 0.5) -> Tensor:
 
 
 @REWARDS.add
-def collisions(state: State, bodies: tuple[str, ...] = (), force: float = 1.0) -> Tensor:
+def collisions(state: State, bodies: tuple[str, ...] = (), force: NonNegativeFloat = 1.0) -> Tensor:
     """How many of these bodies touch something with more than `force`, N"""
     return (state.contact_force(bodies) > force).float().sum(-1)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 import torch
 from torch import Tensor
 
 from etude.config.registry import import_own, is_import_path
+from etude.config.validate import Validator
 from etude.errors import UserError, did_you_mean
 from etude.robots.state import State
 
@@ -46,14 +47,27 @@ class Table:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.terms: dict[str, Term] = {}
+        self.for_feet: dict[str, int | None] = {}
+        """How many feet a robot must have for a term; None: any."""
 
     def add(self, term: Term) -> Term:
         """Decorate a function of a state to offer it under its own name; its docstring is its formula."""
         self.terms[term.__name__] = term
         return term
 
-    def add_read(self, name: str, place: str, formula: str) -> None:
+    def add_for_feet(self, exactly: int | None = None) -> Callable[[Term], Term]:
+        """Decorate a term of robots with feet, or with exactly so many."""
+
+        def add(term: Term) -> Term:
+            self.for_feet[term.__name__] = exactly
+            return self.add(term)
+
+        return add
+
+    def add_read(self, name: str, place: str, formula: str, *, of_feet: bool = False) -> None:
         """Offer a part of the state, by its dotted name there, as it is."""
+        if of_feet:
+            self.for_feet[name] = None
         parts = place.split(".")
 
         def term(state: State) -> Tensor:
@@ -87,23 +101,42 @@ class Table:
                 raise UserError(f"{where}.{name}: its parameter `{other.name}` needs a default, which a task may then change")
         return cast("Term", term)
 
-    def bind(self, name: str, options: Mapping[str, Any], where: str) -> Callable[[State], Tensor]:
-        """Return the term with its options fixed; an option that it does not have is an error."""
+    def bind(self, name: str, options: Mapping[str, Any], where: str, *, feet: int | None = None) -> Callable[[State], Tensor]:
+        """Return the term with its options fixed; options that it does not have, or feet that a robot lacks, are errors."""
         term = self.find(name, where)
+        if feet is not None:
+            self._check_feet(name, feet, where)
         known = [key for key in inspect.signature(term).parameters if key != "state"]
         for key in options:
             if key not in known:
                 near = did_you_mean(key, known) or f" (known: {', '.join(known) or 'none'})"
                 raise UserError(f"{where}.{name}.{key}: unknown option{near}")
-            default = inspect.signature(term).parameters[key].default
-            if isinstance(default, int | float | None) and not _is_number(options[key]):
-                raise UserError(f"{where}.{name}.{key}={options[key]}: must be a number")
-        fixed = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+        if name in self.terms:  # whose types say what is allowed
+            types, validator = get_type_hints(term, include_extras=True), Validator()
+            fixed = {key: validator.value(types[key], value, f"{where}.{name}.{key}") for key, value in options.items()}
+        else:
+            fixed = {key: self._own_value(term, key, value, f"{where}.{name}") for key, value in options.items()}
 
         def bound(state: State) -> Tensor:
             return term(state, **fixed)
 
         return bound
+
+    def _check_feet(self, name: str, feet: int, where: str) -> None:
+        if name not in self.for_feet:
+            return
+        exactly = self.for_feet[name]
+        if feet == 0:
+            raise UserError(f"{where}.{name}: is of feet, and this robot has none (its YAML names them as `feet`)")
+        if exactly is not None and feet != exactly:
+            raise UserError(f"{where}.{name}: is of robots with {exactly} feet, and this one has {feet}")
+
+    @staticmethod
+    def _own_value(term: Term, key: str, value: Any, where: str) -> Any:
+        default = inspect.signature(term).parameters[key].default
+        if isinstance(default, int | float | None) and not _is_number(value):
+            raise UserError(f"{where}.{key}={value}: must be a number")
+        return tuple(value) if isinstance(value, list) else value
 
     def describe(self) -> dict[str, str]:
         """Return each term with its formula."""

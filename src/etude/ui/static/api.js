@@ -39,6 +39,10 @@ export async function getJson(path, signal) {
   return (await ask(path, { signal })).json();
 }
 
+export async function getBytes(path, signal) {
+  return (await ask(path, { signal })).arrayBuffer();
+}
+
 export async function postJson(path, value = {}) {
   const body = JSON.stringify(value);
   return (await ask(path, { method: "POST", body, headers: { "Content-Type": "application/json" } })).json();

@@ -1,26 +1,48 @@
 // The inspector: an episode recorded on the server, played, scrubbed and branched here.
 
-import { getJson, postJson } from "./api.js";
+import { getBytes, getJson, postJson } from "./api.js";
 import { announce, attempt, button, element, labelled, replace, select, toast } from "./dom.js";
 import { Chart, COLOURS } from "./inspector_chart.js";
+import { Drive } from "./inspector_drive.js";
 import { BranchForm, RecordForm } from "./inspector_form.js";
 import { Panel } from "./inspector_panel.js";
 import { columnsOf, StepTable } from "./inspector_table.js";
 import { startPage } from "./layout.js";
+import { Camera } from "./world.js";
 
 const POLL_MS = 200;
 const LONGEST_LEGEND = 6;
 const SPEEDS = [["0.25", "¼×"], ["0.5", "½×"], ["1", "1×"], ["2", "2×"], ["4", "4×"]];
 
 const main = await startPage({ title: "Inspect" });
-const state = { session: null, facts: null, recordings: [], episodes: new Map(), first: null, second: null, step: 0, tab: "steps" };
+const state = { session: null, facts: null, recordings: [], episodes: new Map(), poses: new Map(), world: null, look: null, first: null, second: null, step: 0, tab: "steps" };
 
 // ---- the page ----------------------------------------------------------------------------------------------------------
 
 const form = new RecordForm(record, stop);
 const branchForm = new BranchForm(branch);
 const notes = element("ul", { class: "notes" });
-const panels = [new Panel("Recorded"), new Panel("Other future")];
+const camera = new Camera();
+const panels = [new Panel("Recorded", camera), new Panel("Other future", camera)];
+const drive = new Drive({
+  draw: (pose) => panels[1].view.show(pose, 0),
+  begun: () => {
+    pause();
+    panels[1].node.hidden = false;
+    stage.classList.add("two", "driving");
+    panels[1].showDriven(state.world);
+  },
+  done: async (number) => {
+    stage.classList.remove("driving");
+    await attempt(async () => {
+      const now = await untilDone();
+      form.busy(null);
+      state.poses.delete(number);
+      const made = now.recordings.find((each) => each.number === number);
+      await take(now, made && made.length > made.branched_at ? number : state.second);
+    });
+  },
+});
 const slider = element("input", { type: "range", min: "0", max: "0", value: "0", id: "slider", "aria-label": "Step" });
 slider.addEventListener("input", () => moveTo(Number(slider.value)));
 const counter = element("output", { class: "counter", id: "counter" });
@@ -28,6 +50,8 @@ const playButton = button("Play", togglePlay, { class: "main", id: "play" });
 let speed = 1;
 const deciding = element("input", { type: "checkbox", id: "deciding", change: () => moveTo(state.step) });
 const decidingField = element("label", { class: "check-label" }, deciding, "What decides");
+const look = select([["picture", "As drawn"], ["world", "3-D"]], "picture", (value) => attempt(() => lookAt(value)), { id: "look" });
+const lookField = labelled("View", look);
 const transport = element(
   "div",
   { class: "transport" },
@@ -38,6 +62,7 @@ const transport = element(
   button("▶|", () => moveTo(length() - 1), { "aria-label": "Last step", title: "Last step (End)" }),
   slider,
   counter,
+  lookField,
   labelled("Speed", select(SPEEDS, "1", (value) => (speed = Number(value)))),
   decidingField,
 );
@@ -59,6 +84,7 @@ const content = element(
   { class: "inspector", hidden: true },
   notes,
   transport,
+  drive.node,
   element("div", { class: "columns" }, element("div", {}, stage), chartBox),
   element("div", { class: "lower" }, branchForm.node, element("section", { class: "other-futures" }, element("h2", {}, "Futures"), futures)),
   element("div", { class: "tab-row" }, tabs, exports),
@@ -72,16 +98,20 @@ main.append(element("h1", {}, "Inspect"), form.node, empty, content);
 async function record(values) {
   await attempt(async () => {
     pause();
+    await drive.stop();
     if (state.session) await postJson(`/api/inspect/${state.session}/close`).catch(() => undefined);
     form.busy("opening");
     const { session } = await postJson("/api/inspect", values);
-    Object.assign(state, { session, recordings: [], first: null, second: null, step: 0 });
+    Object.assign(state, { session, recordings: [], first: null, second: null, step: 0, world: null, look: null });
     state.episodes.clear();
+    state.poses.clear();
     const done = await untilDone();
     if (!done.is_open) throw new Error(done.error ?? "nothing could be recorded");
     if (done.error) toast(done.error, "wrong");
     state.facts = await getJson(`/api/inspect/${session}/facts`);
+    if (state.facts.drive) state.facts.drive.shapes = (await world())?.shapes.length ?? 0;
     await branchForm.show(state.facts, form.runs ?? []);
+    drive.show(state.facts, session);
     await take(done, null);
     history.replaceState(null, "", `/inspect?${new URLSearchParams(Object.entries(values).filter(([, value]) => value !== ""))}`);
   });
@@ -92,6 +122,7 @@ async function branch(values) {
   if (state.first === null) return;
   await attempt(async () => {
     pause();
+    await drive.stop();
     const from = state.second !== null && branchesOffSecond() ? state.second : state.first;
     const before = new Set(state.recordings.map((each) => each.number));
     form.busy("branching");
@@ -109,6 +140,7 @@ async function branch(values) {
 async function goOn(number) {
   await attempt(async () => {
     pause();
+    await drive.stop();
     form.busy("recording");
     const had = summaryOf(number).length;
     const steps = Math.min(10000, had + Number(form.steps.value || 1000));
@@ -116,6 +148,7 @@ async function goOn(number) {
     const done = await untilDone();
     if (done.error) throw new Error(done.error);
     state.episodes.delete(number);
+    state.poses.delete(number);
     await take(done, state.second);
   });
   form.busy(null);
@@ -142,7 +175,7 @@ async function take(done, second) {
   state.first ??= done.recordings[0]?.number ?? null;
   state.second = second;
   if (state.first === null) throw new Error("nothing was recorded");
-  for (const number of [state.first, state.second]) if (number !== null) await episodeOf(number);
+  await loadShown();
   content.hidden = false;
   empty.hidden = true;
   show();
@@ -155,21 +188,53 @@ async function episodeOf(number) {
   return state.episodes.get(number);
 }
 
+// What both panels need: the steps, and where the shapes are if the world is looked at.
+async function loadShown() {
+  const shown = [state.first, state.second].filter((number) => number !== null);
+  for (const number of shown) await episodeOf(number);
+  await world();
+  const drawn = shown.every((number) => state.episodes.get(number).frames);
+  state.look ??= state.facts.has_world && (state.facts.drive || !drawn) ? "world" : "picture";
+  if (!drawn && state.facts.has_world) state.look = "world";
+  if (state.look === "world" && !panels.every((panel) => panel.view.load(state.world))) state.look = "picture";
+  if (state.look === "world") for (const number of shown) await posesOf(number);
+  look.value = state.look;
+  lookField.hidden = !state.facts.has_world;
+}
+
+async function world() {
+  if (state.facts.has_world) state.world ??= await getJson(`/api/inspect/${state.session}/world`);
+  return state.world;
+}
+
+async function posesOf(number) {
+  if (!state.poses.has(number)) state.poses.set(number, new Float32Array(await getBytes(`${placeOf(number)}/poses`)));
+  return state.poses.get(number);
+}
+
+async function lookAt(value) {
+  state.look = value;
+  await loadShown();
+  if (value === "world" && state.look !== "world") toast("this browser draws no WebGL, so there is no 3-D view", "wrong");
+  show();
+}
+
 // ---- showing -----------------------------------------------------------------------------------------------------------
 
 const first = () => state.episodes.get(state.first);
 const second = () => (state.second === null ? null : state.episodes.get(state.second));
 const summaryOf = (number) => state.recordings.find((each) => each.number === number);
 const placeOf = (number) => `/api/inspect/${state.session}/${number}`;
+const looked = (number) => (state.look === "world" ? state.poses.get(number) : null);
 const length = () => Math.max(first()?.steps.length ?? 0, second()?.steps.length ?? 0);
 
 function show() {
   replace(notes, ...state.facts.notes.map((line) => element("li", {}, line)));
   notes.hidden = !state.facts.notes.length;
-  panels[0].show(summaryOf(state.first), first(), placeOf(state.first), state.facts);
+  panels[0].show(summaryOf(state.first), first(), placeOf(state.first), state.facts, looked(state.first));
   panels[1].node.hidden = state.second === null;
   stage.classList.toggle("two", state.second !== null);
-  if (state.second !== null) panels[1].show(summaryOf(state.second), second(), placeOf(state.second), state.facts);
+  if (state.second !== null) panels[1].show(summaryOf(state.second), second(), placeOf(state.second), state.facts, looked(state.second));
   decidingField.hidden = !state.facts.sees_pictures;
   slider.max = String(Math.max(0, length() - 1));
   showFutures();
@@ -182,7 +247,7 @@ function show() {
 function showFutures() {
   const lines = state.recordings.map((each) => {
     const isFirst = each.number === state.first;
-    const what = isFirst ? "recorded" : `from step ${each.branched_at}${each.forced === null ? "" : `, action ${wordsOf(each.forced)}`}`;
+    const what = isFirst ? "recorded" : `${each.driven ? "driven " : ""}from step ${each.branched_at}${each.forced === null ? "" : `, action ${wordsOf(each.forced)}`}`;
     const whose = !isFirst && each.policy === summaryOf(state.first).policy ? "same policy" : each.policy;
     const line = element("span", {}, `${what} · return ${each.return.toFixed(2)} · ${each.length} steps · ${whose} · ${each.mode}`);
     const shown = each.number === state.second;
@@ -199,8 +264,8 @@ const wordsOf = (action) => (Array.isArray(action) ? action.flat(Infinity).map((
 
 async function choose2(number) {
   await attempt(async () => {
-    if (number !== null) await episodeOf(number);
     state.second = number;
+    await loadShown();
     show();
   });
 }
@@ -282,6 +347,7 @@ function moveTo(step) {
   counter.textContent = `step ${state.step} of ${length() - 1}`;
   later();
   branchForm.moveTo(Math.min(state.step, first().steps.length - 1), first().steps[Math.min(state.step, first().steps.length - 1)]);
+  drive.moveTo(state.first, Math.min(state.step, first().steps.length - 1));
   const options = { deciding: deciding.checked };
   const shown = [panels[0].moveTo(state.step, options)];
   if (second()) shown.push(panels[1].moveTo(state.step, options));

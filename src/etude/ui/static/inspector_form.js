@@ -16,6 +16,7 @@ export class RecordForm {
     this.mode = select(MODES, "auto", () => undefined, { id: "mode" });
     this.seed = element("input", { id: "seed", type: "number", min: "0", step: "1", value: "0" });
     this.steps = element("input", { id: "max-steps", type: "number", min: "1", max: "10000", step: "1", value: "1000" });
+    this.pictures = element("input", { type: "checkbox", id: "pictures", checked: true });
     this.start = element("button", { type: "submit", class: "main", id: "record" }, "Record");
     this.stop = button("Stop", stop, { id: "stop", hidden: true });
     this.progress = element("span", { class: "doing", role: "status" });
@@ -33,6 +34,7 @@ export class RecordForm {
       labelled("Actions", this.mode),
       labelled("Seed", this.seed),
       labelled("Steps at most", this.steps),
+      element("label", { class: "check-label", title: "A simulated world can be seen in 3-D without" }, this.pictures, "Pictures"),
       element("div", { class: "go" }, this.start, this.stop, this.progress),
     );
   }
@@ -46,6 +48,7 @@ export class RecordForm {
     if (given && runs.some((run) => run.id === given)) this.run.value = given;
     if (wanted.get("seed")) this.seed.value = wanted.get("seed");
     if (wanted.get("max_steps")) this.steps.value = wanted.get("max_steps");
+    if (wanted.get("pictures") === "false") this.pictures.checked = false;
     if (wanted.get("mode")) this.mode.value = wanted.get("mode");
     if (runs.length) await this.loadCheckpoints(wanted.get("checkpoint"));
   }
@@ -66,6 +69,7 @@ export class RecordForm {
       mode: this.mode.value,
       seed: Number(this.seed.value || 0),
       max_steps: Number(this.steps.value || 1000),
+      pictures: this.pictures.checked,
     };
   }
 

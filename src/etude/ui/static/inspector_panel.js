@@ -2,12 +2,14 @@
 
 import { element, replace } from "./dom.js";
 import { short } from "./inspector_chart.js";
+import { WorldView } from "./world.js";
 
 const AHEAD = 4;
 const MOST_BARS = 24;
 
 export class Panel {
-  constructor(name) {
+  constructor(name, camera) {
+    this.view = new WorldView(camera);
     this.title = element("h2", {}, name);
     this.about = element("p", { class: "about" });
     this.frame = element("img", { class: "frame", alt: "The environment as drawn", draggable: "false" });
@@ -18,22 +20,36 @@ export class Panel {
       "section",
       { class: "future", "aria-label": name },
       element("header", {}, this.title, this.about),
-      element("div", { class: "pictures" }, this.frame, this.nothing, this.seen),
+      element("div", { class: "pictures" }, this.frame, this.view.node, this.nothing, this.seen),
       this.facts,
     );
     this.waiting = [];
     this.number = -1;
   }
 
-  // `summary` says whose future it is, `episode` holds its steps, `place` is the address of its pictures.
-  show(summary, episode, place, facts) {
-    Object.assign(this, { summary, episode, place, world: facts });
-    this.title.textContent = summary.branched_at === null ? "Recorded" : `From step ${summary.branched_at}`;
+  // `summary` says whose future it is, `episode` holds its steps, `place` is the address of its pictures; `poses` are where the
+  // shapes of a simulated world are, if that is what is to be seen.
+  show(summary, episode, place, facts, poses) {
+    Object.assign(this, { summary, episode, place, world: facts, poses });
+    const begin = summary.driven ? "Driven from step" : "From step";
+    this.title.textContent = summary.branched_at === null ? "Recorded" : `${begin} ${summary.branched_at}`;
     const cut = { terminated: "terminated", truncated: "truncated" }[summary.ending] ?? `cut: ${summary.ending}`;
     this.about.textContent =
       `${summary.policy} · ${summary.mode} · return ${short(summary.return)} · ${summary.length} steps, ${cut}`;
-    this.frame.hidden = !episode.frames;
-    this.nothing.hidden = Boolean(episode.frames) || facts.sees_pictures;
+    this.frame.hidden = !episode.frames || Boolean(poses);
+    this.view.node.hidden = !poses;
+    this.nothing.hidden = Boolean(poses) || Boolean(episode.frames) || facts.sees_pictures;
+  }
+
+  // A future that is being driven: nothing is known of it but where everything is.
+  showDriven(world) {
+    this.title.textContent = "Driven";
+    this.about.textContent = "";
+    this.view.node.hidden = !this.view.load(world);
+    this.frame.hidden = true;
+    this.nothing.hidden = !this.view.node.hidden;
+    replace(this.seen);
+    replace(this.facts);
   }
 
   // Return a promise of the frame being there, so that playing waits for it.
@@ -44,7 +60,9 @@ export class Panel {
     const over = step > last;
     this.node.classList.toggle("over", over);
     const row = episode.steps[at];
-    const shown = episode.frames ? this.load(Math.min(step, episode.frames - 1)) : Promise.resolve();
+    const drawn = episode.frames && !this.poses;
+    const shown = drawn ? this.load(Math.min(step, episode.frames - 1)) : Promise.resolve();
+    if (this.poses) this.view.show(this.poses, step);
     this.showSeen(row, at, deciding);
     this.showFacts(row, over);
     return shown;
@@ -100,6 +118,7 @@ export class Panel {
   showFacts(row, over) {
     if (!row) return replace(this.facts);
     const said = [["action", describe(row, row.action, this.world)]];
+    if (row.command) said.push(["commanded", row.command.map(short).join("  ")]);
     if (row.forced) said.push(["the policy's own", describe({}, row.policy_action, this.world)]);
     said.push(["reward", short(row.reward)], ["return so far", short(row.return)], ["MC return", short(row.mc_return)]);
     for (const [name, key] of [

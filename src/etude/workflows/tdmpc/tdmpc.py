@@ -66,8 +66,8 @@ class TDMPC(PolicyWorkflow, OffPolicy):
 
     Config = TDMPCConfig
     settings: TDMPCConfig
-    supports_ranks = False
     supports_samplers = False
+    of_rank = ("planned",)
     compiles_on_gpu = True
     fixed_schedules = ("min_std",)
     columns = ("observation", "sample", "reward", "terminated", "is_first", "next_observation")
@@ -219,11 +219,11 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         share = inside * self._counts[:-1] / settings.horizon
         means = {name: (share * each).sum(1).mean() for name, (_, each) in losses.items()}
         metrics = {f"train/{name}_loss": mean.detach() for name, mean in means.items()}
-        steps = inside.sum()
+        steps = self.context.world.sum(inside.sum())
         if settings.episodic:
             right = ((ends.detach() > 0) == batch["terminated"]).float()
-            metrics["train/termination_accuracy"] = (right * inside).sum() / steps
-        metrics["train/q_target_mean"] = (targets * inside).sum() / steps
+            metrics["train/termination_accuracy"] = self.context.world.sum((right * inside).sum()) / steps
+        metrics["train/q_target_mean"] = self.context.world.sum((targets * inside).sum()) / steps
         loss = torch.stack([losses[name][0] * mean for name, mean in means.items()]).sum()
         # Behind a real end there is nothing to do; where a time limit has cut, there would be.
         worth_acting = torch.cat([torch.ones_like(inside[:, :1]), inside * (1 - terminated)], 1)  # (B, H + 1)
@@ -245,7 +245,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         action = policy.at(noise.normal("action", policy.mean.shape))
         chosen = self.chosen("critics", noise)
         value = model.believed(self.critic, torch.cat([latents, action], -1), chosen).mean(0)  # (B, H + 1)
-        scale = self.scale.updated(state, value[:, 0])
+        scale = self.scale.updated(state, self.context.world.gather(value[:, 0]))
         # Before squashing, and times the number of actions, as the authors' code has it; constants are left out.
         entropy = model.actions * policy.log_std.sum(-1)
         gain = value / self.scale.divisor(scale) + self.settings.entropy_coef * entropy
@@ -259,7 +259,11 @@ class TDMPC(PolicyWorkflow, OffPolicy):
     def chosen(self, name: str, noise: Noise) -> Tensor | None:
         """Return the numbers that decide which critics are believed, (E,); None where all are."""
         count = self.model.critics
-        return noise.uniform(name, (count,)) if count > BELIEVED else None
+        if count <= BELIEVED:
+            return None
+        drawn = noise.uniform(name, (count,))
+        self.context.world.broadcast_([drawn])  # one draw for all rows, whosever they are
+        return drawn
 
     # ---- hooks ------------------------------------------------------------------------------------------------------------
 
@@ -332,10 +336,10 @@ class TDMPC(PolicyWorkflow, OffPolicy):
 
 
 def _seed_steps(config: Config) -> int:
-    """Return the environment steps of the seed phase: enough decisions, and a window in each environment."""
-    settings, num_envs = config.algorithm, config.environment.num_envs
-    rows = max(math.ceil(settings.learning_starts / num_envs), settings.horizon)
-    return rows * num_envs * steps_per_decision(config.environment)
+    """Return the environment steps of the seed phase, of all processes: enough decisions, a window in each environment."""
+    settings, copies = config.algorithm, config.environment.num_envs * config.experiment.processes
+    rows = max(math.ceil(settings.learning_starts / copies), settings.horizon)
+    return rows * copies * steps_per_decision(config.environment)
 
 
 def _discount(context: Context) -> float:

@@ -10,7 +10,7 @@ Each is a phase of one run, by hooks of their own, so that other orders are data
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -25,6 +25,7 @@ from etude.components.mdn_rnn import CELL, HIDDEN, MDNRNN
 from etude.components.networks.spec import NetworkSpec
 from etude.components.networks.vae import VAE, Posterior
 from etude.components.networks.world_encoder import is_picture, parts_of
+from etude.components.normalizers import RunningMoments
 from etude.components.open_loop_view import dream_media, open_loop_media
 from etude.components.two_hot import symlog
 from etude.components.world_actions import world_actions
@@ -41,7 +42,7 @@ from etude.learning.execute import Executor
 from etude.learning.optimizers import build_optimizer
 from etude.learning.sources import Replayed
 from etude.learning.update import Batch, Out, Stage, Update
-from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State, Workflow, hook
+from etude.workflows.base import ActResult, Context, HookResult, LeftAmidError, Mode, Phase, State, Workflow, hook, never
 from etude.workflows.judging import Judging
 from etude.workflows.metrics import Metrics
 from etude.workflows.world_models.config import LATENT, WorldModelsConfig
@@ -50,6 +51,8 @@ from etude.workflows.world_models.policy import EXPLORER, REMEMBERED, Candidates
 ENCODED_AT_ONCE = 512
 STEPS_A_CYCLE = 100
 """Vector steps between two looks at whether it is time to log, save or stop."""
+STEPS_UNHEEDED = 20
+"""Steps of a dream between two looks at whether it is time to stop."""
 WINDOWS_SHOWN, STEPS_SEEN, STEPS_DREAMT = 6, 5, 100
 """Windows in a film, how many of their steps V sees before M predicts, and the length of a film of dreams."""
 
@@ -62,6 +65,8 @@ class WorldModels(Workflow):
     settings: WorldModelsConfig
     vae: VAE
     memory: MDNRNN | None
+    supports_ranks = True
+    of_rank = ("judging", "dealt")
     columns = (LATENT, "action", "reward", "terminated", "is_first")
     """What of replayed steps M reads."""
 
@@ -154,7 +159,7 @@ class WorldModels(Workflow):
         self._at_random = RandomBehaviour(self._policy, self.controller, settings.exploration, settings.exploration_std)
         size, copies = self.controller.size, context.num_envs
         self.evolution = CMAES(torch.zeros(size), settings.sigma, settings.population)
-        self.judging = Judging(settings.population, size, settings.episodes, copies, device)
+        self.judging = Judging(settings.population, size, settings.episodes, copies, device, context.world)
         self.dealt = torch.zeros(copies, size, device=device)
         """The controller that each copy of the environment judges."""
         self.turns = torch.zeros(2, dtype=torch.int64)
@@ -196,8 +201,8 @@ class WorldModels(Workflow):
         mean, log_var = steps[LATENT].chunk(2, -1)
         latent = Posterior(mean, log_var).draw(noise.normal("latent", mean.shape))
         action = self.head.from_environment(steps["action"])
-        losses = self.memory.losses(latent, action, steps["is_first"], steps["reward"], steps["terminated"])
-        settings = self.settings
+        settings, world = self.settings, self.context.world
+        losses = self.memory.losses(latent, action, steps["is_first"], steps["reward"], steps["terminated"], world)
         loss = losses["nll"] + settings.reward_weight * losses["reward"] + settings.done_weight * losses["done"]
         names = {"nll": "train/memory_nll", "reward": "train/reward_loss", "done": "train/done_loss"}
         return Out(loss, {names[key]: value for key, value in losses.items()})
@@ -239,7 +244,8 @@ class WorldModels(Workflow):
         if count and self.turns[0]:  # evolution's episodes are no part of what is stored
             self.turns += torch.tensor([-1, 1])
             returned, root = int(self.turns[1]), self.context.streams.root
-            seeds = [derive_seed(root, "collect", returned, copy) for copy in range(self.context.num_envs)]
+            first = self.context.world.rank * self.context.num_envs  # by place among all copies
+            seeds = [derive_seed(root, "collect", returned, first + copy) for copy in range(self.context.num_envs)]
             collector.begin_anew(seeds, self.initial_state)
         return super().collect(phase, count)
 
@@ -266,9 +272,12 @@ class WorldModels(Workflow):
         env_steps = decisions * collector.environment.action_repeat
         return HookResult(decisions=decisions, env_steps=env_steps, updates=generations)
 
-    @hook
+    @hook(takes_long=True)
     def dream(self, phase: Phase, count: int) -> HookResult:
-        """Evolve `count` generations of controllers in M's dreams; no environment is stepped."""
+        """Evolve `count` generations of controllers in M's dreams; no environment is stepped.
+
+        Asked to stop amid the first one it leaves off, and dreams it again another time.
+        """
         buffer = self._replay(phase)
         if self.settings.memory != "learnt":
             raise UserError(f"phase '{phase.name}': algorithm.memory={self.settings.memory} can't dream; set it to learnt")
@@ -276,13 +285,29 @@ class WorldModels(Workflow):
             return HookResult()
         self.set_schedules(phase)
         self._encode(buffer)
-        generator, settings = self.context.streams["dream"], self.settings
-        for _ in range(count):
+        generator = self.context.streams["dream"]
+        before = generator.get_state()
+        for number in range(count):
             candidates = self.evolution.ask(self._chance_of_generation())
-            weights = candidates.to(self.context.device, torch.float32)
-            starts = self._beginnings(buffer, settings.episodes, generator)
-            self._judged(candidates, self.dreamt(weights, starts, settings.dream_steps, generator).mean(1))
+            self.context.world.broadcast_([candidates])
+            try:
+                fitness = self._fitness_in_dreams(candidates, buffer, generator, never if number else phase.asked_to_stop)
+            except LeftAmidError:
+                generator.set_state(before)
+                raise
+            self._judged(candidates, fitness)
         return HookResult(updates=count)
+
+    def _fitness_in_dreams(
+        self, candidates: Tensor, buffer: ReplayBuffer, generator: Generator, asked_to_stop: Callable[[], bool]
+    ) -> Tensor:
+        """Return what candidates (n, P) earn in a dream on average, (n,); each process dreams its share for all."""
+        world, settings = self.context.world, self.settings
+        share = settings.episodes * (world.rank + 1) // world.size - settings.episodes * world.rank // world.size
+        starts = self._beginnings(buffer, max(1, share), generator)  # one with no share dreams along
+        weights = candidates.to(self.context.device, torch.float32)
+        earned = self.dreamt(weights, starts, settings.dream_steps, generator, asked_to_stop)
+        return earned.mean(1) if world.size == 1 else world.sum(earned[:, :share].sum(1)) / settings.episodes
 
     def learn(self, batch: Batch) -> Metrics:
         """Take one step of V on observations (B, ...), or on those of windows."""
@@ -315,6 +340,10 @@ class WorldModels(Workflow):
         if not self.measured:
             for batch in self._walk(buffer, 0):
                 self.vae.measure(batch["observation"])
+            for moments in self.vae.modules():
+                if isinstance(moments, RunningMoments):
+                    moments.merge(self.context.world)
+            self.context.world.broadcast_([*self.vae.buffers()])  # whatever else a VAE of one's own may have measured
             self.measured.fill_(True)
 
     @torch.no_grad()
@@ -340,11 +369,18 @@ class WorldModels(Workflow):
         return Posterior(mean, log_var).draw(torch.randn(mean.shape, generator=generator, device=generator.device))
 
     @torch.no_grad()
-    def dreamt(self, weights: Tensor, starts: Tensor, steps: int, generator: Generator) -> Tensor:
+    def dreamt(
+        self,
+        weights: Tensor,
+        starts: Tensor,
+        steps: int,
+        generator: Generator,
+        asked_to_stop: Callable[[], bool] = never,
+    ) -> Tensor:
         """Return what controllers (n, P) earn in dreams from latents (E, Z), all at once: (n, E)
 
         Every controller dreams the same dreams: it is the same chance that decides in them. A reward counts by how likely
-        it is that the dream had not ended before.
+        it is that the dream had not ended before. Asked to stop on the way it raises `LeftAmidError`.
         """
         assert self.memory is not None
         episodes, size = starts.shape
@@ -353,7 +389,9 @@ class WorldModels(Workflow):
         latent = starts.expand(len(weights), -1, -1).reshape(rows, size)
         dream = (latent, state[HIDDEN], state[CELL], latent.new_ones(rows), latent.new_zeros(rows))
         each = weights.repeat_interleave(episodes, 0)
-        for _ in range(steps):
+        for step in range(steps):
+            if step % STEPS_UNHEEDED == 0 and asked_to_stop():
+                raise LeftAmidError
             uniform = torch.rand(starts.shape, generator=generator, device=generator.device)
             normal = torch.randn(starts.shape, generator=generator, device=generator.device)
             dream = self._dream_step(dream, each, uniform, normal)

@@ -59,7 +59,7 @@ POLICIES: dict[str, tuple[str, gymnasium.Space[Any], gymnasium.Space[Any], tuple
     "random": ("random", UNEVEN, spaces.MultiDiscrete([2, 3]), ()),
     "bc": ("bc", DICT, PUSH, ("algorithm.head=mixture",)),
     "bc with memory": ("bc", UNEVEN, FOUR, ("network.actor.type=gru",)),
-    "diffusion_policy": ("diffusion_policy", DICT, PUSH, ()),
+    "diffusion_policy": ("diffusion_policy", UNEVEN, PUSH, ("network.denoiser.widths=[8]",)),
     "iql": ("iql", UNEVEN, PUSH, ()),
     "td3_bc": ("td3_bc", UNEVEN, PUSH, ()),
     "reinforce": ("reinforce", UNEVEN, FOUR, ()),

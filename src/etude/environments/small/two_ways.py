@@ -3,7 +3,7 @@
          goal  y = 1
            ┌─┐
        ⟲   └─┘   ⟳        half of the demonstrations pass on the left, half on the right; their mean hits the wall
-           start y = -1
+           start y = -0.8
 
 Whoever imitates the mean of what was done stands in front of the wall, however many demonstrations there are.
 """
@@ -15,7 +15,8 @@ from gymnasium import spaces
 
 from etude.environments.small.task import Array, Generators, Outcome, Task, TaskEnv
 
-SPEED = 0.1
+SPEED = 0.35
+"""How far an action of length 1 goes: the side is chosen in a few steps, and there is no time to drift to it."""
 WALL = (0.45, 0.3)
 """Half of its width and of its height."""
 SIDE = 0.75
@@ -31,12 +32,13 @@ class TwoWays(Task):
 
     def draw(self, generator: np.random.Generator) -> Array:
         """Below the wall, near the middle. (x, y)"""
-        return np.array([0.0, -1.0]) + generator.normal(0.0, 0.03, 2)
+        return np.array([0.0, -0.8]) + generator.normal(0.0, 0.03, 2)
 
     def advance(self, state: Array, action: Array, generators: Generators) -> Outcome:
         """Move; the wall and the goal end the episode."""
         position = np.clip(state + SPEED * np.clip(action.astype(np.float64), -1, 1), -2, 2)
-        hit = (np.abs(position[:, 0]) < WALL[0]) & (np.abs(position[:, 1]) < WALL[1])
+        on_the_way = state + np.linspace(0.25, 1.0, 4)[:, None, None] * (position - state)
+        hit = (np.abs(on_the_way) < np.array(WALL)).all(-1).any(0)
         arrived = np.square(position - np.array([0.0, 1.0])).sum(-1) < 0.15**2
         return Outcome(position, arrived.astype(np.float64), hit | arrived, {"hit": hit.astype(np.float64)})
 

@@ -148,7 +148,7 @@ def test_load_config_needs_both_names() -> None:
 def test_a_missing_variant_lists_the_variants(complaints: Complaints) -> None:
     (line,) = complaints("CartPole-v1:pp0")
     assert line.startswith(
-        "CartPole-v1:pp0: no such algorithm or variant; did you mean 'ppo'? (known: a2c, cma_es, dqn, dqn_c51, "
+        "CartPole-v1:pp0: no such algorithm or variant; did you mean 'ppo'? (known: a2c, bc, cma_es, "
     )
 
 

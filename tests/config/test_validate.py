@@ -29,10 +29,10 @@ from tests.config.conftest import Complaints, Write
         ("network.actor.hiden_dims=[8]", "network.actor.hiden_dims: unknown key; did you mean 'hidden_dims'?"),
         (
             "network.actor.type=mpl",
-            "network.actor: unknown network 'mpl'; did you mean 'mlp'? (known: cnn, decoder, gru, head, ",
+            "network.actor: unknown network 'mpl'; did you mean 'mlp'? (known: cnn, decoder, denoising_",
         ),
         ("buffers.rollout.type=rolout", "buffers.rollout: unknown buffer 'rolout'; did you mean 'rollout'? (known: "),
-        ("buffers.extra.stps=1", "buffers.extra={'stps': 1}: needs 'type', one of hindsight, prioritized"),
+        ("buffers.extra.stps=1", "buffers.extra={'stps': 1}: needs 'type', one of dataset, hindsight, prioritized"),
         (
             "algorithm.optimizer=adm",
             "algorithm.optimizer: unknown optimizer 'adm'; did you mean 'adam'? (known: ",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 import torch
 from gymnasium import spaces
 
@@ -17,6 +18,25 @@ from etude.environments.space_data import to_data
 
 SEEN: gymnasium.Space = spaces.Box(-10.0, 10.0, (3,))
 DONE: gymnasium.Space = spaces.Box(-1.0, 1.0, (2,))
+
+PENDULUM: tuple[gymnasium.Space, gymnasium.Space] = (
+    spaces.Box(np.array([-1, -1, -8.0], np.float32), np.array([1, 1, 8.0], np.float32)),
+    spaces.Box(-2.0, 2.0, (1,)),
+)
+CARTS: tuple[gymnasium.Space, gymnasium.Space] = (spaces.Box(-5.0, 5.0, (4,)), spaces.Discrete(2))
+LEARN_FROM_DATA = ("bc", "diffusion_policy", "iql", "td3_bc")
+"""Algorithms that do nothing without a dataset."""
+
+
+def write_lines(root: Path) -> None:
+    """Demonstrations of a line, `carts` and `pendulum`: the action follows from the first number that is seen."""
+    generator = torch.Generator().manual_seed(0)
+    for name, (observation, action) in {"carts": CARTS, "pendulum": PENDULUM}.items():
+        with writing(folder_of(name, root), manifest(observation, action)) as writer:
+            for number in range(6):
+                seen = torch.rand(21, *(observation.shape or ()), generator=generator) * 2 - 1
+                done = (seen[:-1, 0] > 0).long() if name == "carts" else seen[:-1, :1] * 1.5
+                writer.add(Episode(seen, done, torch.rand(20, generator=generator), terminated=number % 2 == 0))
 
 
 def episode(steps: int, seed: int = 0, *, terminated: bool = True, observation: gymnasium.Space = SEEN) -> Episode:

@@ -111,6 +111,7 @@ def _is_resumed(commands: list[str]) -> bool:
 def _briefly(words: list[str], *, robots: bool) -> Iterator[list[str]]:
     verb, words = words[0], _with_options(words)
     if verb == "train":
+        words = [re.sub(r"^(algorithm\.updates)=.*", r"\1=8", word) for word in words]
         for each in _seeds_apart(words):
             yield [*each, *_small_training(each)]
     elif verb == "tune" or (verb == "sweep" and words[1].endswith(".yaml")):

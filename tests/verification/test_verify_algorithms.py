@@ -10,6 +10,7 @@ import pytest
 from etude.cli import run as command
 from etude.config.registry import algorithms
 from etude.verification import rerun
+from tests.datasets.episodes import write_lines
 from tests.forked import fork_instead
 from tests.runs_compared import resume, stopped_after, train
 
@@ -67,12 +68,21 @@ CASES = {
 }
 
 
+UPDATES = ("evaluation.every_steps=0", "evaluation.every_updates=0", "buffers.data.dataset=pendulum", "algorithm.updates=24")
+SMALL = (*UPDATES, "algorithm.batch_size=8", "network.actor.hidden_dims=[8]")
+TUNED = ("environment.num_envs=2", "training.total_steps=60", "algorithm.finetune_steps=60", "algorithm.learning_starts=20")
+FROM_DATA = {
+    "bc": (*SMALL, "algorithm.head=mixture"),
+    "iql": (*SMALL, *TUNED),
+    "td3_bc": (*SMALL, *TUNED),
+    "diffusion_policy": (*UPDATES, "network.denoiser.widths=[8]", "algorithm.horizon=4", "algorithm.action_steps=2"),
+}
 QUICK = ("a2c", "sac")
 """In every suite; PPO has tests of its own."""
 
 
 def test_every_algorithm_is_here() -> None:
-    assert set(CASES) == set(algorithms.builtin_names())
+    assert set(CASES) | set(FROM_DATA) == set(algorithms.builtin_names())
 
 
 @pytest.mark.parametrize("case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES])
@@ -91,4 +101,22 @@ def test_a_run_that_was_stopped_and_resumed_reproduces(
     report = json.loads(capsys.readouterr().out)
     assert report["outcome"] == "reproduced"
     assert report["checks"][0]["env_steps"] == 384
+    assert report["checks"][0]["tensors"] > 0
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow) for case in FROM_DATA])
+def test_a_run_that_learns_from_data_reproduces(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ETUDE_DATASETS", str(tmp_path / "data"))
+    write_lines(tmp_path / "data")
+    fork_instead(rerun, monkeypatch)
+    with stopped_after(5):
+        run = train(f"Pendulum-v1:{case}", tmp_path / "runs", *FROM_DATA[case])
+    resume(run)
+    capsys.readouterr()
+    assert command(["verify", str(run.path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["outcome"] == "reproduced"
     assert report["checks"][0]["tensors"] > 0

@@ -16,6 +16,7 @@ from etude.errors import UserError
 from etude.testing import CHECKS, check_workflow
 from etude.workflows.a2c import A2C
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State
+from tests.datasets.episodes import LEARN_FROM_DATA
 
 SMALL_MODEL = (
     *("algorithm.size=tiny", "algorithm.batch_size=8", "buffers.replay.sequence=8", "buffers.replay.capacity=10000"),
@@ -122,9 +123,14 @@ def seldom(name: str) -> tuple[str, ...]:
 
 
 def pairs() -> list[Any]:
-    """Every algorithm with every check; seconds of learning from a replay buffer and relatives are left to the slow tests."""
+    """Every algorithm with every check; seconds of learning from a replay buffer and relatives are left to the slow tests.
+
+    What learns from a dataset has nothing to learn of a task: `test_offline.py` and `test_diffusion_policy.py` look at it.
+    """
     found = []
     for name in algorithms.builtin_names():
+        if name in LEARN_FROM_DATA:
+            continue
         for check in CHECKS:
             is_slow = ((replays(name) or name in TO_LEARN) and check in LEARNING) or check in RELATED.get(name, ())
             found.append(pytest.param(name, check, marks=[pytest.mark.slow] if is_slow else []))

@@ -13,20 +13,12 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 from etude.components.critics import with_action
 from etude.components.mixture_head import MixtureHead
 from etude.compute.trees import at
-from etude.datasets.episode import Episode
-from etude.datasets.places import folder_of
-from etude.datasets.writer import writing
 from etude.errors import ConfigError, UserError
 from etude.orchestration.orchestrator import Orchestrator
-from tests.datasets.episodes import manifest
+from tests.datasets.episodes import write_lines
 from tests.runs_compared import assert_resumes_again_and_again, train
 from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, start
 
-PENDULUM: tuple[spaces.Space, spaces.Space] = (
-    spaces.Box(torch.tensor([-1, -1, -8.0]).numpy(), torch.tensor([1, 1, 8.0]).numpy()),
-    spaces.Box(-2.0, 2.0, (1,)),
-)
-CARTS: tuple[spaces.Space, spaces.Space] = (spaces.Box(-5.0, 5.0, (4,)), spaces.Discrete(2))
 TINY = ("algorithm.batch_size=8", "algorithm.updates=24", "network.actor.hidden_dims=[8]", "experiment.compile=off")
 OFF = ("evaluation.every_steps=0", "evaluation.every_updates=0")
 SMALL_CRITIC = (
@@ -41,15 +33,9 @@ ACTORS = {"iql": ("network.value.hidden_dims=[8]",), "td3_bc": ()}
 
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Demonstrations of a line: the action follows from the first number that is seen."""
+    """Where demonstrations of a line are."""
     monkeypatch.setenv("ETUDE_DATASETS", str(tmp_path / "data"))
-    generator = torch.Generator().manual_seed(0)
-    for name, (observation, action) in {"carts": CARTS, "pendulum": PENDULUM}.items():
-        with writing(folder_of(name, tmp_path / "data"), manifest(observation, action)) as writer:
-            for number in range(6):
-                seen = torch.rand(21, *(observation.shape or ()), generator=generator) * 2 - 1
-                done = (seen[:-1, 0] > 0).long() if name == "carts" else seen[:-1, :1] * 1.5
-                writer.add(Episode(seen, done, torch.rand(20, generator=generator), terminated=number % 2 == 0))
+    write_lines(tmp_path / "data")
     return tmp_path
 
 

@@ -183,6 +183,10 @@ algorithms = Registry(
             "etude.workflows.dqn:DQN",
             "Deep Q-networks: double, dueling, prioritised, n-step, distributional; discrete actions",
         ),
+        "diffusion_policy": (
+            "etude.workflows.diffusion_policy:DiffusionPolicy",
+            "Diffusion Policy from a dataset: chunks of actions made from noise; bounded continuous actions",
+        ),
         "dreamer": (
             "etude.workflows.dreamer.dreamer:Dreamer",
             "DreamerV3: a world model, and a policy that learns in its imagination; discrete and continuous actions",
@@ -249,6 +253,14 @@ networks = Registry(
             "Fully connected layers with layer norms, and latents on simplices",
         ),
         "identity": ("etude.components.networks.identity:Identity", "No network: the observation itself, as one vector"),
+        "denoising_unet": (
+            "etude.components.networks.denoisers:DenoisingUNet",
+            "The noise in a chunk of actions, by convolutions over time",
+        ),
+        "denoising_transformer": (
+            "etude.components.networks.denoisers:DenoisingTransformer",
+            "The noise in a chunk of actions, by attention",
+        ),
         "decoder": ("etude.components.networks.decoder:Decoder", "From features back to vectors and pictures"),
         "world_mlp": (
             "etude.components.networks.world_mlp:WorldMLP",

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 
 from etude import __version__
-from etude.datasets import foreign_files
+from etude.datasets import foreign_files, scripted
 from etude.datasets.arrays import FlatArrays, flattened
 from etude.datasets.dataset import Dataset
 from etude.datasets.episode import Episode
@@ -32,11 +32,16 @@ HDF5, NPZ = (".hdf5", ".h5"), (".npz",)
 
 def is_foreign(word: str) -> bool:
     """Whether a word names a file or dataset of another format."""
-    return word.startswith(PREFIX) or word.lower().endswith((*HDF5, *NPZ))
+    return word.startswith((PREFIX, scripted.PREFIX)) or word.lower().endswith((*HDF5, *NPZ))
 
 
 def read_foreign(
-    source: str, name: str, root: Path, *, environment: tuple[str, Callable[[], VectorEnvironment]] | None = None
+    source: str,
+    name: str,
+    root: Path,
+    *,
+    environment: tuple[str, Callable[[], VectorEnvironment]] | None = None,
+    scripted_episodes: int = 200,
 ) -> tuple[Dataset, list[str]]:
     """Write what another format has as a new dataset of ours; returns it, and what is worth knowing.
 
@@ -47,13 +52,18 @@ def read_foreign(
         raise UserError(f"dataset '{name}' is there already; choose another name, or remove {folder}")
     notes: list[str] = []
     spaces = None if environment is None else _spaces_of(environment[1])
-    if source.startswith(PREFIX):
+    if source.startswith(scripted.PREFIX):
+        task = source.removeprefix(scripted.PREFIX)
+        rules = scripted.demonstrated(task)
+        spaces, origin = (rules.observation_space, rules.action_space), Origin(kind="script", source=task, seed=0)
+        episodes: Iterator[Episode] = scripted.demonstrations(rules, scripted_episodes)
+    elif source.startswith(PREFIX):
         found = MinariSource(source.removeprefix(PREFIX))
         theirs = (found.observation_space, found.action_space)
         if spaces is not None and spaces != theirs:
             raise UserError(f"{source}: has other spaces than {environment and environment[0]}: {one_line(str(theirs))}")
         task, origin = found.task, Origin(kind="minari", source=source.removeprefix(PREFIX))
-        episodes: Iterator[Episode] = found.episodes()
+        episodes = found.episodes()
         spaces = theirs
     else:
         path = Path(source)
@@ -78,6 +88,8 @@ def read_foreign(
 
 def write_foreign(dataset: Dataset, target: str) -> None:
     """Write a dataset of ours in another format."""
+    if target.startswith(scripted.PREFIX):
+        raise UserError(f"{target}: a script is not written to; name a file, or minari:ID")
     if target.startswith(PREFIX):
         write_minari(dataset, target.removeprefix(PREFIX))
         return

@@ -52,7 +52,7 @@ class SegmentRecord:
 class Origin:
     """Where the episodes came from."""
 
-    kind: Literal["run", "minari", "hdf5", "npz", "own"] = "own"
+    kind: Literal["run", "minari", "hdf5", "npz", "script", "own"] = "own"
     """A run's policy, a dataset of another format, or whoever wrote them."""
     source: str = ""
     """The run's id, or the file or dataset that was converted."""

@@ -7,13 +7,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from etude.cli.dataset.root import DatasetsFolder, datasets_root
+from etude.cli.options import at_least
 from etude.cli.output import note, say
 
-Source = Annotated[str, Parameter(name="SOURCE", help="A dataset's name, minari:ID, or a file .hdf5, .h5 or .npz.")]
+Source = Annotated[str, Parameter(name="SOURCE", help="A dataset's name, minari:ID, script:ID, or a file .hdf5, .h5 or .npz.")]
 Target = Annotated[str, Parameter(name="TARGET", help="What to write: a name, minari:ID, or such a file.")]
 
 
-def convert(source: Source, target: Target, /, *, env: str | None = None, datasets: DatasetsFolder = None) -> int:
+def convert(
+    source: Source, target: Target, /, *, env: str | None = None, episodes: int = 200, datasets: DatasetsFolder = None
+) -> int:
     """Convert a dataset from another format to Etude's, or from Etude's to another one.
 
     Nothing pickled is read, no link inside a file is followed, and what a file unpacks to is bounded.
@@ -22,6 +25,8 @@ def convert(source: Source, target: Target, /, *, env: str | None = None, datase
     ----------
     env
         The environment that the episodes are of, which says their spaces. Needed where a file does not say them.
+    episodes
+        How many, of `script:ID`: demonstrations by rules, of tasks that know how they are done (TwoWays-v0).
     """
     from etude.datasets import convert as converting
     from etude.datasets.dataset import Dataset
@@ -37,7 +42,9 @@ def convert(source: Source, target: Target, /, *, env: str | None = None, datase
         converting.write_foreign(Dataset.open(source, root), target)
         say(f"wrote {target}")
         return 0
-    dataset, notes = converting.read_foreign(source, target, root, environment=None if env is None else (env, _making(env)))
+    at_least(1, episodes=episodes)
+    task = None if env is None else (env, _making(env))
+    dataset, notes = converting.read_foreign(source, target, root, environment=task, scripted_episodes=episodes)
     for line in notes:
         note(line)
     say(f"{dataset.folder}: {len(dataset):,} episodes, {dataset.manifest.steps:,} steps")

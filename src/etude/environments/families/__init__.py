@@ -123,7 +123,7 @@ FAMILIES = (
         "small",
         "Etude's own small tasks",
         "MultiGoal-v0",
-        r"(MemoryCorridor-v0|Bandit-v0|Bandit/.+|PointReach-v0|MultiGoal-v0|CartPoleNoVelocity-v0)",
+        r"(MemoryCorridor-v0|Bandit-v0|Bandit/.+|PointReach-v0|MultiGoal-v0|TwoWays-v0|CartPoleNoVelocity-v0)",
         module="small_tasks",
     ),
     Family(

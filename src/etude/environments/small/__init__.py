@@ -18,6 +18,7 @@ _TASKS: dict[str, tuple[str, str, int | None, float | None, dict[str, Any]]] = {
     "Bandit/Bernoulli-v0": ("bandit", "Bandit", None, 0.85, {"rewards": "bernoulli"}),
     "PointReach-v0": ("point_reach", "PointReach", 50, None, {}),
     "MultiGoal-v0": ("multi_goal", "MultiGoal", 30, None, {}),
+    "TwoWays-v0": ("two_ways", "TwoWays", 80, 0.95, {}),
 }
 NO_VELOCITY = "CartPoleNoVelocity-v0"
 NATIVE = frozenset([*_TASKS, NO_VELOCITY])

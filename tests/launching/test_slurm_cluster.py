@@ -112,6 +112,34 @@ def _partitions(cluster: Cluster) -> list[str]:
     return cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%P").splitlines()
 
 
+def test_tasks_of_several_processes_hear_of_their_preemption_once_and_save_themselves(
+    cluster: Cluster, etude: Callable[..., str], tmp_path: Path
+) -> None:
+    runs, short = tmp_path / "runs", (*WORDS, "training.total_steps=12000")
+    (tmp_path / "grid.yaml").write_text(
+        f"base: CartPole-v1:ppo\nsweep: {{algorithm.gamma: [0.97, 0.98]}}\nwords: [{', '.join(short)}]\nparallel: 2\n"
+    )
+    asked = ("launch", "slurm", "--cpus", "2", "--partition", "low")
+    etude(*asked, "train", "CartPole-v1:ppo", *short, "training.total_steps=30000", "--processes", "2")
+    etude(*asked, "sweep", "grid.yaml")
+
+    def under_way() -> bool:
+        found = find_runs(runs) if runs.is_dir() else []
+        return len(found) == 3 and all(_rows(run.path) > 500 for run in found)
+
+    _wait("runs under way", under_way, cluster)
+    cluster.run("sbatch", "--partition=high", "--cpus-per-task=8", "--output=/dev/null", "--wrap=sleep 3")
+    _wait("pre-emption", lambda: any("high" in line for line in _partitions(cluster)), cluster)
+    assert [run.status for run in find_runs(runs)] == ["interrupted"] * 3
+
+    def done() -> bool:
+        _at_once(cluster)
+        return not _in_queue(cluster)
+
+    _wait("the end", done, cluster)
+    assert [run.status for run in find_runs(runs)] == ["finished"] * 3
+
+
 def test_out_of_time_a_run_saves_itself_and_goes_on_later(cluster: Cluster, etude: Callable[..., str], tmp_path: Path) -> None:
     # The user's own line brings the warning forward: 50 s after the start instead of two minutes before the end.
     runs = tmp_path / "runs"

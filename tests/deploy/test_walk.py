@@ -16,7 +16,7 @@ import torch
 
 from etude.cli import run as command
 from etude.cli.export_policy import _failures
-from etude.config.robots import RobotConfig, TerrainConfig
+from etude.config.robots import ActuatorConfig, RobotConfig, TerrainConfig
 from etude.config.validate import to_plain
 from etude.deploy import export as exporting
 from etude.deploy import walk as walking
@@ -204,3 +204,18 @@ def test_uneven_ground_is_exported_and_scanned_as_it_was_in_training(tmp_path: P
         robot.move(np.array([joint["default_position"] for joint in layout["joints"]]))
     assert robot.data.ncon >= 4
     assert abs(robot.sense().base_height - layout["standing_height"]) < 0.03  # type: ignore[operator] # it is known
+
+
+def test_exported_motors_have_the_curve_of_the_task(tmp_path: Path) -> None:
+    curve = ActuatorConfig(stiffness=500, damping=0, effort_limit=20, stall_torque=30, velocity_limit=10)
+    environment = robots(1, actuators={"all": curve})
+    write_robot(environment.task, tmp_path)
+    robot = walking.SimulatedRobot(tmp_path, json.loads(json.dumps(to_plain(robot_layout(environment, ["actor"])))))
+    robot.place()
+    robot.data.qpos[2] += 1.0
+    robot.data.qvel[robot._dofs[1]] = 5.0
+    targets = environment.scene.default_pose.copy()
+    targets[1] += 1.0
+    robot.robot = {**robot.robot, "decimation": 1}
+    robot.move(targets)
+    assert robot.data.actuator_force[robot._motors[1]] == pytest.approx(15.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from etude.config.robots import ActionConfig, ActuatorConfig, ResetConfig, RobotConfig, TerrainConfig
+from etude.config.robots import ActuatorConfig, ResetConfig, RobotConfig, TerrainConfig
 from etude.config.validate import Validator
 from etude.errors import EtudeError
 from etude.robots.models.description import MODELS
@@ -104,7 +104,6 @@ FEET = [f"{leg}_foot" for leg in ("FL", "FR", "RL", "RR")]
         ),
         ({"model": "quadrupet"}, r"robot.model=quadrupet: unknown robot.* 'quadruped'"),
         ({"model": "nowhere/robot.yaml"}, r"there is no such file"),
-        ({"action": ActionConfig(lag=(0, 4))}, r"action.lag=\[0, 4\]: must be between 0 and decimation - 1"),
     ],
 )
 def test_a_slip_in_a_task_is_named(changes: dict[str, Any], said: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from etude.config.robots import ActionConfig, SolverConfig
+from etude.config.robots import ActionConfig, ActuatorConfig, SolverConfig
 from etude.errors import EtudeError
 from etude.robots.environment import RobotVector
 from tests.robots.robots import SEEN, actions, robots
@@ -55,9 +55,14 @@ RANDOM = {
 }
 
 
-@pytest.mark.parametrize("lag", [(0, 0), (0, 3)])
-def test_both_simulators_do_the_same_with_every_randomisation_and_late_motors(lag: tuple[float, float]) -> None:
-    cpu, warp = pair(randomization=RANDOM, action=ActionConfig(lag=lag))
+CURVED = {"all": ActuatorConfig(stiffness=30, damping=1, effort_limit=20, stall_torque=30, velocity_limit=12)}
+
+
+@pytest.mark.parametrize(("lag", "motors"), [((0, 0), {}), ((0, 3), {}), ((0, 11), CURVED)])
+def test_both_simulators_do_the_same_with_every_randomisation_and_late_motors(
+    lag: tuple[float, float], motors: dict[str, ActuatorConfig]
+) -> None:
+    cpu, warp = pair(randomization=RANDOM, action=ActionConfig(lag=lag), actuators=motors)
     ours, theirs = run(cpu, 25), run(warp, 25)
     torch.testing.assert_close(warp.simulation.qpos, cpu.simulation.qpos, atol=1e-5, rtol=0)
     torch.testing.assert_close(theirs.reward, ours.reward, atol=1e-5, rtol=0)

@@ -27,7 +27,11 @@ Steps = Annotated[tuple[float, float], Interval(between(0, 1000), whole=True)]
 
 @dataclass(frozen=True)
 class ActuatorConfig:
-    """Motors: torque = stiffness · (target − position) − damping · velocity, or = damping · (target − velocity)."""
+    """Motors: torque = stiffness · (target − position) − damping · velocity, or = damping · (target − velocity).
+
+    With a velocity_limit ω₀ a motor can push with min(effort_limit, stall_torque · (1 − q̇ / ω₀)) in the direction of its
+    motion, down to nothing; it brakes with all it has.
+    """
 
     joints: str = ".*"
     """The joints that have such a motor, as a regular expression."""
@@ -39,10 +43,21 @@ class ActuatorConfig:
     """N·m·s/rad."""
     effort_limit: PositiveFloat | None = None
     """The largest torque, N·m. Default: none."""
+    velocity_limit: PositiveFloat | None = None
+    """The speed at which the motor can't push any more, rad/s. Default: none."""
+    stall_torque: PositiveFloat | None = None
+    """With a velocity_limit: the torque at standstill from which it falls to none there, N·m. Default: effort_limit."""
     armature: NonNegativeFloat | None = None
     """Inertia of the rotor, seen through the gear, kg·m². Default: the model's."""
     action_scale: PositiveFloat = 0.5
     """How far an action of 1 moves the target from the default pose, rad; or the velocity that it asks for, rad/s."""
+
+    def __post_init__(self) -> None:
+        """Refuse half a curve."""
+        if self.velocity_limit is not None and self.effort_limit is None and self.stall_torque is None:
+            raise ValueError(f"velocity_limit={self.velocity_limit:g}: needs effort_limit or stall_torque, which it falls from")
+        if self.stall_torque is not None and self.velocity_limit is None:
+            raise ValueError(f"stall_torque={self.stall_torque:g}: needs velocity_limit, which it falls to")
 
 
 @dataclass(frozen=True)
@@ -50,7 +65,7 @@ class ActionConfig:
     """From the policy's actions to the targets of the motors."""
 
     lag: Steps = (0.0, 0.0)
-    """Physics steps until an action takes effect, drawn at each reset (whole numbers, below decimation)."""
+    """Physics steps until an action takes effect, drawn at each reset (whole numbers)."""
 
 
 @dataclass(frozen=True)

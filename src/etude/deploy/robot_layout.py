@@ -21,7 +21,8 @@ class JointLayout:
 
     An action a, clipped to [−1, 1], is a target: default_position + action_scale · a, rad, where `control` is position, and
     action_scale · a, rad/s, where it is velocity. The motor's torque is stiffness · (target − q) − damping · q̇, or
-    damping · (target − q̇), within ± effort_limit.
+    damping · (target − q̇), within ± effort_limit. With a velocity_limit it pushes in the direction of its motion with at most
+    stall_torque · (1 − |q̇| / velocity_limit).
     """
 
     name: str
@@ -34,6 +35,8 @@ class JointLayout:
     lower: float | None
     """The range of the joint, rad; null where it has none."""
     upper: float | None
+    stall_torque: float | None = None
+    velocity_limit: float | None = None
     stride: float = 0.0
     """How far it is off the default position at the height of its leg's swing, rad: for `dof_pos_ref_diff`."""
     foot: int | None = None
@@ -161,6 +164,8 @@ def _joint(robots: RobotVector, index: int) -> JointLayout:
         effort_limit=_finite(scene.effort_limit[index]),
         lower=_finite(lower),
         upper=_finite(upper),
+        stall_torque=_finite(scene.stall_torque[index]) if np.isfinite(scene.velocity_limit[index]) else None,
+        velocity_limit=_finite(scene.velocity_limit[index]),
         stride=float(scene.stride[index]),
         foot=None if scene.foot_of_joint[index] < 0 else int(scene.foot_of_joint[index]),
     )

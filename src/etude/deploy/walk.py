@@ -215,7 +215,18 @@ class SimulatedRobot:
         """Let the motors hold these targets until the next action."""
         self.data.ctrl[self._motors] = targets
         for _ in range(self.robot["decimation"]):
+            self._limit_torques()
             self._mujoco.mj_step(self.model, self.data)
+
+    def _limit_torques(self) -> None:
+        """Motors with a velocity limit can do less the faster they turn."""
+        for joint, motor, dof in zip(self.robot["joints"], self._motors, self._dofs, strict=True):
+            if joint["velocity_limit"] is None:
+                continue
+            speed, stall = self.data.qvel[dof] / joint["velocity_limit"], joint["stall_torque"]
+            most = stall if joint["effort_limit"] is None else min(stall, joint["effort_limit"])
+            down, up = max(stall * (-1 - speed), -most), min(stall * (1 - speed), most)
+            self.model.actuator_forcerange[motor] = [min(down, 0.0), max(up, 0.0)]
 
     def sense(self) -> Sensed:
         """Read the sensors."""

@@ -102,11 +102,12 @@ class RobotVector(VectorEnvironment):
         held = np.where(self.scene.controls_position, self.scene.default_pose, 0.0)
         self._action_offset = torch.as_tensor(held, dtype=torch.float32, device=self.device)
         self._lag_steps = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
-        if not 0 <= task.action.lag[0] <= task.action.lag[1] < task.decimation:
-            raise UserError(f"environment.robot.action.lag={list(task.action.lag)}: must be between 0 and decimation - 1")
         joints = len(self.scene.joints)
         self._targets = torch.zeros(num_envs, joints, device=self.device)
         self._targets_before = torch.zeros_like(self._targets)
+        self._sent = torch.zeros(int(task.action.lag[1]) // task.decimation + 2, num_envs, joints, device=self.device)
+        """What motors were asked for, the newest first: as far back as an action may be late."""
+        self._late_substeps = torch.zeros_like(self._lag_steps)
         self.single_action_space = spaces.Box(-1.0, 1.0, (joints,), np.float32)
         self.single_observation_space = self._observation_space()
         self._place_nominal = self._nominal_state()
@@ -218,7 +219,7 @@ class RobotVector(VectorEnvironment):
         """Act for every robot; one that falls or whose time is up begins again in the same step."""
         self._aim_part(action)
         lagging = self.task.action.lag[1] > 0
-        late = (self._targets_before, self._lag_steps) if lagging else ()
+        late = (self._targets_before, self._late_substeps) if lagging else ()
         self.simulation.step(self._targets, self.task.decimation, *late)
         if self._on_host:  # where asking costs nothing, robots that go on need not be begun again
             ended, step = self._judge()
@@ -257,8 +258,15 @@ class RobotVector(VectorEnvironment):
         targets = self._action_offset + self._action_scale * memory.action
         if "motor_offset" in self.state.drawn:
             targets = targets + self.state.drawn["motor_offset"]
-        self._targets_before.copy_(self._targets)
-        self._targets.copy_(targets)
+        if self.task.action.lag[1] == 0:
+            self._targets.copy_(targets)
+            return
+        self._sent[1:] = self._sent[:-1].clone()
+        self._sent[0] = targets
+        whole = (self._lag_steps // self.task.decimation)[None, :, None].expand(1, *targets.shape)
+        self._targets.copy_(self._sent.gather(0, whole)[0])
+        self._targets_before.copy_(self._sent.gather(0, whole + 1)[0])
+        self._late_substeps.copy_(self._lag_steps % self.task.decimation)
 
     def _judge_and_begin(self) -> tuple[Tensor, Step]:
         ended, step = self._judge()
@@ -375,7 +383,7 @@ class RobotVector(VectorEnvironment):
             drawn = torch.rand(self.num_envs, generator=self.generator, device=self.device)
             lag = (low + drawn * (high - low + 1)).floor().clamp(max=high).long()
             self._lag_steps.copy_(torch.where(which, lag, self._lag_steps))
-        self._targets.copy_(torch.where(which[:, None], self._action_offset, self._targets))
+        self._sent.copy_(torch.where(which[:, None], self._action_offset, self._sent))
         self.state.refresh()
         self.commands.begin(self.state, which)
 
@@ -412,7 +420,7 @@ class RobotVector(VectorEnvironment):
             "memory": self.memory.state_dict(),
             "groups": {name: group.state_dict() for name, group in self.groups.items()},
             "drawn": {name: value.clone() for name, value in self.state.drawn.items()},
-            "targets": self._targets.clone(),
+            "targets": self._sent.clone(),
             "lag_steps": self._lag_steps.clone(),
             "level": None if self.levels is None else self.levels.level.clone(),
             "commands": self.commands.state_dict(),
@@ -430,7 +438,7 @@ class RobotVector(VectorEnvironment):
                 self.state.drawn[name].copy_(value)
             else:
                 self.state.drawn[name] = value.to(self.device, copy=True)
-        self._targets.copy_(state["targets"])
+        self._sent.copy_(state["targets"])  # of earlier versions the last ones alone, which then stand for all
         self._lag_steps.copy_(state["lag_steps"])
         if self.levels is not None:
             self.levels.level.copy_(state["level"])

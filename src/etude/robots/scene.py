@@ -56,6 +56,10 @@ class Scene:
     stiffness: np.ndarray
     damping: np.ndarray
     effort_limit: np.ndarray
+    stall_torque: np.ndarray
+    """At standstill; with the velocity limit, the line that the torque is below. (J,); infinite where there is none."""
+    velocity_limit: np.ndarray
+    """(J,); infinite where there is none."""
     action_scale: np.ndarray
     controls_position: np.ndarray
     """Which motors hold a position; the others hold a velocity. (J,) bool"""
@@ -66,6 +70,11 @@ class Scene:
     soles: Soles
     """Of the feet: what of them can be lowest."""
     solver: SolverConfig
+
+    @property
+    def has_curves(self) -> bool:
+        """Whether what some motor can do depends on its speed."""
+        return bool(np.isfinite(self.velocity_limit).any())
 
     @property
     def feet(self) -> tuple[str, ...]:
@@ -138,6 +147,8 @@ def build_scene(
         stiffness=np.array([motors[name].stiffness for name in names]),
         damping=np.array([motors[name].damping for name in names]),
         effort_limit=np.array([motors[name].effort_limit or np.inf for name in names]),
+        stall_torque=np.array([motors[name].stall_torque or motors[name].effort_limit or np.inf for name in names]),
+        velocity_limit=np.array([motors[name].velocity_limit or np.inf for name in names]),
         action_scale=np.array([motors[name].action_scale for name in names]),
         controls_position=np.array([motors[name].control == "position" for name in names]),
         sensors=sensors,
@@ -243,9 +254,10 @@ def _add_motors(spec: Any, motors: Mapping[str, ActuatorConfig]) -> None:
         holds_position = motor.control == "position"
         actuator.gainprm[0] = motor.stiffness if holds_position else motor.damping
         actuator.biasprm[:3] = [0.0, -motor.stiffness if holds_position else 0.0, -motor.damping]
-        if motor.effort_limit is not None:
+        limit = motor.effort_limit or motor.stall_torque
+        if limit is not None:
             actuator.forcelimited = True
-            actuator.forcerange = [-motor.effort_limit, motor.effort_limit]
+            actuator.forcerange = [-limit, limit]
 
 
 def _add_pairs(spec: Any, description: RobotDescription, timestep: float) -> None:

@@ -32,15 +32,28 @@ class CpuSimulation(Simulation):
         self.qvel = torch.zeros(count, scene.model.nv)
         self.sensors = torch.zeros(count, scene.model.nsensordata)
         self.torques = torch.zeros(count, len(scene.joints))
+        self._ranges = self.batch.model_field("actuator_forcerange") if scene.has_curves else None
 
     def step(self, targets: Tensor, substeps: int, before: Tensor | None = None, lag: Tensor | None = None) -> None:
         """Advance by some physics steps; robots with a lag keep their previous targets for the first of them."""
-        if before is None or lag is None:
+        lags = before is not None and lag is not None
+        if not lags and self._ranges is None:
             self._advance(targets, substeps)
         else:
             for substep in range(substeps):
-                self._advance(torch.where((lag > substep)[:, None], before, targets), 1)
+                if self._ranges is not None:
+                    self._limit_torques(self._ranges)
+                waits = torch.zeros_like(targets, dtype=torch.bool) if lag is None else (lag > substep)[:, None]
+                self._advance(targets if before is None else torch.where(waits, before, targets), 1)
         self._read()
+
+    def _limit_torques(self, ranges: np.ndarray) -> None:
+        """Motors can do less the faster they turn; those without a curve keep their range."""
+        scene, has_curve = self.scene, np.isfinite(self.scene.velocity_limit)
+        speed = self.batch.qvel[:, scene.dof_address] / scene.velocity_limit  # 0 where there is no limit
+        most, stall = np.minimum(scene.effort_limit, scene.stall_torque), scene.stall_torque
+        ranges[..., 0] = np.where(has_curve, np.clip(stall * (-1 - speed), -most, 0.0), ranges[..., 0])
+        ranges[..., 1] = np.where(has_curve, np.clip(stall * (1 - speed), 0.0, most), ranges[..., 1])
 
     def _advance(self, targets: Tensor, substeps: int) -> None:
         self.batch.ctrl[...] = targets.numpy()

@@ -10,6 +10,7 @@ import copy
 from typing import Any
 
 import mujoco  # type: ignore[import-untyped] # compiled, without stubs
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,6 +71,16 @@ class WarpSimulation(Simulation):
         self._acceleration_sensors = _columns_after_velocity(scene.model, device)
         self._own_fields: dict[str, Tensor] = {}
         self._graphs: dict[Any, Any] = {}
+        self._curves = self._prepare_curves() if scene.has_curves else None
+
+    def _prepare_curves(self) -> list[Any]:
+        """Give every robot its own range of torques, and return what its motors' curves are made of."""
+        scene = self.scene
+        self.model_field("actuator_forcerange")
+        known = (scene.stall_torque, scene.velocity_limit, np.minimum(scene.effort_limit, scene.stall_torque))
+        self._of_curves = [torch.as_tensor(scene.dof_address, dtype=torch.int32, device=self.device)]
+        self._of_curves += [torch.as_tensor(each, dtype=torch.float32, device=self.device) for each in known]
+        return [wp.from_torch(self.qvel), *map(wp.from_torch, self._of_curves), self.model.actuator_forcerange]
 
     # ---- stepping ----------------------------------------------------------------------------------------------------------
 
@@ -87,6 +98,8 @@ class WarpSimulation(Simulation):
     def _substeps(self, substeps: int, lags: bool) -> None:
         options, plain = self.model.opt, self.model.opt.disableflags
         for substep in range(substeps):
+            if self._curves is not None:
+                wp.launch(_limit_torques, dim=(self.count, self._ctrl.shape[1]), inputs=self._curves)
             if lags:
                 shape, arrays = (self.count, self._ctrl.shape[1]), (self._targets, self._before, self._lag, self._ctrl)
                 wp.launch(_aim, dim=shape, inputs=[substep, *(wp.from_torch(array) for array in arrays)])
@@ -213,6 +226,22 @@ class WarpSimulation(Simulation):
             self._state[name].copy_(value)
         for name, value in state["fields"].items():
             self.model_field(name).copy_(value)
+
+
+@wp.kernel
+def _limit_torques(
+    velocity: wp.array2d(dtype=float),  # type: ignore[valid-type] # Warp's annotations are values
+    dof: wp.array(dtype=wp.int32),  # type: ignore[valid-type]
+    stall: wp.array(dtype=float),  # type: ignore[valid-type]
+    limit: wp.array(dtype=float),  # type: ignore[valid-type]
+    most: wp.array(dtype=float),  # type: ignore[valid-type]
+    ranges: wp.array2d(dtype=wp.vec2),  # type: ignore[valid-type]
+):
+    robot, motor = wp.tid()  # type: ignore[misc] # as many numbers as the launch has dimensions
+    if wp.isfinite(limit[motor]):
+        speed = velocity[robot, dof[motor]] / limit[motor]
+        down = wp.clamp(stall[motor] * (-1.0 - speed), -most[motor], 0.0)
+        ranges[robot, motor] = wp.vec2(down, wp.clamp(stall[motor] * (1.0 - speed), 0.0, most[motor]))
 
 
 @wp.kernel

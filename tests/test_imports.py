@@ -33,7 +33,7 @@ BELOW = {
     "training": "orchestration workflows acting components buffers robots environments reporting runs telemetry compute config",
     "using": "training saved_components orchestration workflows acting components datasets robots environments runs telemetry "
     "compute config",
-    "inspecting": "using training orchestration workflows acting components environments runs compute config",
+    "inspecting": "using training orchestration workflows acting components robots environments runs compute config",
     "saved_components": "training workflows acting components environments runs compute config",
     "comparison": "runs telemetry",
     "reporting": "comparison runs telemetry",

@@ -147,9 +147,7 @@ def test_load_config_needs_both_names() -> None:
 
 def test_a_missing_variant_lists_the_variants(complaints: Complaints) -> None:
     (line,) = complaints("CartPole-v1:pp0")
-    assert line.startswith(
-        "CartPole-v1:pp0: no such algorithm or variant; did you mean 'ppo'? (known: a2c, bc, cma_es, "
-    )
+    assert line.startswith("CartPole-v1:pp0: no such algorithm or variant; did you mean 'ppo'? (known: a2c, bc, cma_es, ")
 
 
 def test_a_missing_environment_or_algorithm_is_asked_for(complaints: Complaints, write: Write) -> None:

@@ -164,13 +164,13 @@ def borrowed_modules(moved: list[str] | None) -> list[str]:
 
 
 def compare_modes(request: dict[str, Any], pipe: Pipe) -> None:
-    """Take one gradient step from a stored checkpoint, eager and compiled, and report how far apart they end."""
+    """Take one gradient step from a stored checkpoint, eager and as the run does or compiled; report how far apart they end."""
     from etude.runs.saved_checkpoint import Checkpoint
 
     config = assembly.resolve(check(request["settings"], allow_imports=request["allow_imports"]))
     state = Checkpoint.open(Path(request["checkpoint"])).load()
     stepped = {}
-    for compiling in ("off", "on"):
+    for compiling in ("off", "numpy" if config.experiment.compile == "numpy" else "on"):
         own = _one_step(replace(config, experiment=replace(config.experiment, compile=compiling)))
         mode = assembly.execution_mode(own)
         stepped[mode] = _numbers(_after_one_update(own, state))
@@ -178,7 +178,7 @@ def compare_modes(request: dict[str, Any], pipe: Pipe) -> None:
     if len(stepped) == 1:
         raise UserError("updates can't be compiled here: there is no C++ compiler (c++, g++ or clang++)")
     (eager, compiled), (_, mode) = stepped.values(), stepped
-    differences = {name: _difference(name, eager[name], compiled[name]) for name in eager}
+    differences = {name: _difference(name, eager, compiled) for name in eager}
     worst = max(differences, key=lambda name: differences[name])
     pipe.say(modes={"mode": mode, "tensors": len(eager), "largest": differences[worst], "where": worst})
 
@@ -228,9 +228,12 @@ def _numbers(tree: Any, path: str = "") -> dict[str, Any]:
     return {name: tensor for key, value in items for name, tensor in _numbers(value, f"{path}.{key}".lstrip(".")).items()}
 
 
-def _difference(name: str, one: Any, other: Any) -> float:
-    """The largest difference of two tensors, relative to the largest value in them."""
+def _difference(name: str, eager: dict[str, Any], compiled: dict[str, Any]) -> float:
+    """How far a tensor is off, relative to its largest value, and a mean gradient to what divides it."""
+    one, other = eager[name], compiled[name]
     scale = max(float(one.abs().max()), float(other.abs().max()))
+    if name.endswith(".exp_avg") and f"{name}_sq" in eager:  # what has been learnt has gradients that are all rounding
+        scale = max(scale, float(eager[f"{name}_sq"].max()) ** 0.5)
     if name.startswith("metrics"):
         scale = max(1.0, scale)  # a loss may well be 0, and its rounding is not an error
     return float((one - other).abs().max()) / scale if scale else 0.0

@@ -38,6 +38,7 @@ class WrittenMLP:
         """The first layer that learns; gradients are wanted no further down."""
         self._values: list[Array] = []
         self._room: list[Array] = []
+        self._ones = np.ones(0, np.float32)
 
     def features(self, observation: Observation) -> Array:
         """What goes into the first layer: an observation as rows of numbers."""
@@ -48,6 +49,7 @@ class WrittenMLP:
     def forward(self, inputs: Array) -> Array:
         """(B, inputs) → (B, outputs); what a gradient needs is kept until the next batch."""
         if not self._room or len(self._room[0]) != len(inputs):
+            self._ones = np.ones(len(inputs), np.float32)
             self._room = [np.empty((len(inputs), len(bias)), np.float32) for _, bias in self._layers]
         self._values = [inputs]
         for number, ((weight, bias), room) in enumerate(zip(self._layers, self._room, strict=True), 1):
@@ -65,7 +67,7 @@ class WrittenMLP:
             if of_weight is not None:
                 np.matmul(gradient.T, inputs, out=of_weight)
             if of_bias is not None:
-                np.add.reduce(gradient, 0, out=of_bias)
+                np.matmul(self._ones, gradient, out=of_bias)  # sums as products do, faster and rounded less
             if number > self._first:
                 gradient = gradient @ self._layers[number][0]
                 self._times_slope(gradient, inputs)

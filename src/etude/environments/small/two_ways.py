@@ -40,7 +40,7 @@ class TwoWays(Task):
         on_the_way = state + np.linspace(0.25, 1.0, 4)[:, None, None] * (position - state)
         hit = (np.abs(on_the_way) < np.array(WALL)).all(-1).any(0)
         arrived = np.square(position - np.array([0.0, 1.0])).sum(-1) < 0.15**2
-        return Outcome(position, arrived.astype(np.float64), hit | arrived, {"hit": hit.astype(np.float64)})
+        return Outcome(position, arrived.astype(np.float64), hit | arrived, {"hit": np.asarray(hit, np.float64)})
 
     def observe(self, state: Array) -> dict[str, Array]:
         """Where the point is."""

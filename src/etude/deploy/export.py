@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from etude.deploy.check import TOLERANCE, Runner, largest_difference
-from etude.deploy.graph import PolicyGraph, graph_of
+from etude.deploy.acting_graph import graph_of
+from etude.deploy.graph import PolicyGraph
 from etude.deploy.metadata import METADATA, FileLayout, Metadata, describe, write_metadata
 from etude.deploy.mnn_file import mnn_model, run_mnn
 from etude.deploy.onnx_file import onnx_model, run_onnx
@@ -81,7 +82,9 @@ def export_policy(
     try:
         algorithm = stored.config.algorithm.name
         policy = stored.build(environment)
-        graph = graph_of(policy, environment.single_observation_space, environment.single_action_space, algorithm)
+        spaces = environment.single_observation_space, environment.single_action_space
+        # What its own evaluations do: some act by chance or not at all.
+        graph = graph_of(policy, *spaces, algorithm, mode=stored.modes("auto")[0])
         _make_folder(folder)
         metadata = describe(stored, graph, _write_robot(stored, environment, graph, folder))
         export = Export(folder, metadata, notes=_notes(metadata, formats, folder))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import nn
 
 from etude.acting.policy import Policy
 from etude.config.compose import compose
@@ -19,7 +19,6 @@ _WORLD = ("algorithm.size=tiny",)
 _PLANS = ("algorithm.samples=12", "algorithm.elites=3", "algorithm.iterations=2", "algorithm.horizon=3")
 _TDMPC = tuple(f"network.{role}.hidden_dims=[16]" for role in ("encoder", "dynamics", "reward", "critic", "actor"))
 _DATA = ("buffers.data.dataset=none",)
-_MEMORY = "etude.testing.probes:probe/Memory-v0"
 KINDS: dict[str, tuple[str, ...]] = {
     "ppo": ("CartPole-v1:ppo", "environment.normalize_observations=rolling"),
     "ppo_gru": ("CartPole-v1:ppo", "network.actor.type=gru", "network.critic.type=gru"),
@@ -73,7 +72,10 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class FreshPolicy(OpenPolicy):
-    """A policy with random weights."""
+    """A policy with random weights, as if of a run."""
+
+    run: Any = field(default_factory=lambda: SimpleNamespace(id="fresh", record={}))
+    checkpoint: Any = field(default_factory=lambda: SimpleNamespace(name="none", counters={"env_steps": 0}))
 
     def build(self, environment: VectorEnvironment) -> Policy:
         spaces = environment.single_observation_space, environment.single_action_space
@@ -98,7 +100,3 @@ def made(name: str) -> tuple[Policy, VectorEnvironment]:
     policy = fresh(name)
     environment = make_environment(policy.config.environment, num_envs=1)
     return policy.build(environment), environment
-
-
-__all__ = ["KINDS", "FreshPolicy", "fresh", "made", "nn"]
-_ = Any

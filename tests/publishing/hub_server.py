@@ -50,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer()
 
-    do_HEAD = do_POST = do_GET
+    do_HEAD = do_POST = do_GET  # noqa: N815 # the server's own names
 
     def _answer(self) -> None:
         path = unquote(self.path.split("?")[0])
@@ -60,7 +60,9 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/api/repos/create":
             asked = json.loads(body)
             name = f"{asked.get('organization') or 'me'}/{asked['name']}"
-            self.hub.repositories.setdefault(name, Repository(bool(asked.get("private") or asked.get("visibility") == "private")))
+            self.hub.repositories.setdefault(
+                name, Repository(bool(asked.get("private") or asked.get("visibility") == "private"))
+            )
             self._json({"url": f"{self.hub.address}/{name}", "name": name, "id": name})
         elif path == "/api/validate-yaml":
             self._json({"errors": [], "warnings": []})
@@ -72,7 +74,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _repository(self, path: str, body: bytes) -> None:
         found = self.hub.repository(path)
         if found is None:
-            return self._json({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
+            self._json({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
+            return
         repository, name, rest = found
         if rest.startswith("preupload/"):
             asked = json.loads(body)["files"]
@@ -82,11 +85,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._commit(repository, body)
             self._json({"commitUrl": f"{self.hub.address}/{name}/commit/{repository.commit}", "commitOid": repository.commit})
         elif rest.startswith("tree/"):
-            self._json([{"type": "file", "path": each, "size": len(data), "oid": "0" * 40} for each, data in repository.files.items()])
+            self._json(
+                [{"type": "file", "path": each, "size": len(data), "oid": "0" * 40} for each, data in repository.files.items()]
+            )
         else:
             sizes = {each: len(data) for each, data in repository.files.items()} | repository.listed
             siblings = [{"rfilename": each, "size": size} for each, size in sizes.items()]
-            self._json({"id": name, "modelId": name, "sha": repository.commit, "private": repository.private, "siblings": siblings})
+            self._json(
+                {"id": name, "modelId": name, "sha": repository.commit, "private": repository.private, "siblings": siblings}
+            )
 
     @staticmethod
     def _commit(repository: Repository, body: bytes) -> None:
@@ -101,7 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
         found = self.hub.repository(path)
         name = "" if found is None else found[2].split("/", 2)[-1]
         if found is None or name not in found[0].files:
-            return self._json({"error": "Entry not found"}, 404, {"X-Error-Code": "EntryNotFound"})
+            self._json({"error": "Entry not found"}, 404, {"X-Error-Code": "EntryNotFound"})
+            return
         data = found[0].files[name]
         headers = {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": found[0].commit}
         self._send(data, 200, {**headers, "Content-Type": "application/octet-stream"})

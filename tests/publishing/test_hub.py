@@ -58,7 +58,14 @@ def test_publishing_again_leaves_nothing_of_the_earlier_policy(published: Reposi
     assert set(published.files) == set(publication.files)
 
 
-HOSTILE = ("../outside.json", "checkpoints/../../evil.json", "provenance/robot/../../../evil", "/etc/evil", "setup.py", "x/.git/hooks/run")
+HOSTILE = (
+    "../outside.json",
+    "checkpoints/../../evil.json",
+    "provenance/robot/../../../evil",
+    "/etc/evil",
+    "setup.py",
+    "x/.git/hooks/run",
+)
 
 
 def test_a_hostile_repository_runs_nothing_and_writes_nothing_elsewhere(
@@ -129,7 +136,9 @@ def test_a_published_folder_is_a_run(publication: Publication) -> None:
     assert checkpoint.kind == "policy"
 
 
-def test_a_slip_is_one_line(trained: Run, hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slip_is_one_line(
+    trained: Run, hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for words, said in (
         (["--private"], "--private is of a repository: name one with --repo"),
         (["--repo", "only-a-name"], "--repo only-a-name: a repository is named OWNER/NAME"),

@@ -35,7 +35,11 @@ def test_a_hub_accepts_the_cards_schema(publication: Publication) -> None:
     card = hub.ModelCard.load(publication.folder / "README.md")
     assert card.data.library_name == "etude"
     (result,) = card.data.eval_results
-    assert (result.task_type, result.dataset_type, result.metric_type) == ("reinforcement-learning", "CartPole-v1", "mean_reward")
+    assert (result.task_type, result.dataset_type, result.metric_type) == (
+        "reinforcement-learning",
+        "CartPole-v1",
+        "mean_reward",
+    )
 
 
 def test_a_publication_says_nothing_of_this_machine(publication: Publication, trained: Run) -> None:
@@ -52,7 +56,18 @@ def test_the_command_writes_all_of_it_and_sends_nothing_when_dry(
     trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["publish", str(trained.path), "--repo", "me/policy", "--dry", "--episodes", "2", "--license", "apache-2.0", "--json"]
+    words = [
+        "publish",
+        str(trained.path),
+        "--repo",
+        "me/policy",
+        "--dry",
+        "--episodes",
+        "2",
+        "--license",
+        "apache-2.0",
+        "--json",
+    ]
     assert command(words) == 0
     printed = capsys.readouterr()
     report = json.loads(printed.out)
@@ -79,7 +94,11 @@ SECRETS = {
 
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
 def test_secrets_are_taken_out_and_what_holds_one_is_not_published(secret: str, tmp_path: Path) -> None:
-    text = f"see https://{secret}@example.org" if "@" not in secret and ":" in secret and "BEGIN" not in secret else f"x {secret} y"
+    text = (
+        f"see https://{secret}@example.org"
+        if "@" not in secret and ":" in secret and "BEGIN" not in secret
+        else f"x {secret} y"
+    )
     assert secret not in clean_text(text)
     assert REMOVED in clean_text(text)
     (tmp_path / "a").mkdir()

@@ -34,7 +34,7 @@ def publish(
 ) -> int:
     """Make a run's policy a folder that others load, or a repository of Hugging Face (extra hub).
 
-    In it are the policy, its settings, a card with an evaluation on fresh episodes, the policy as ONNX and an episode as a video.
+    In it are the policy, its settings, a card with an evaluation on fresh episodes, the policy as ONNX and a video.
     Secrets and the names of this machine's folders are taken out; where one is left, nothing is published.
 
     Parameters

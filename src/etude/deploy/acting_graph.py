@@ -1,4 +1,4 @@
-"""Policies whose acting is more than a network and a head, as one function: what they remember and draw goes in, and comes out."""
+"""Policies whose acting is more than a network and a head, as one function: what they remember and draw goes in."""
 
 from __future__ import annotations
 

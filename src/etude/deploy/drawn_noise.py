@@ -129,5 +129,6 @@ def _unrolled(value: Tensor, dim: int) -> Tensor:
 def _kind(func: Any) -> str | None:
     name = getattr(func, "__name__", "")
     if name in _OTHERS:
-        raise UserError(f"this policy can't be exported: it draws by torch's {name.rstrip('_')}; normal and uniform numbers can be inputs")
+        drawn = f"it draws by torch's {name.rstrip('_')}"
+        raise UserError(f"this policy can't be exported: {drawn}; normal and uniform numbers can be inputs")
     return _KINDS.get(name)

@@ -57,7 +57,7 @@ class PolicyGraph(nn.Module, ABC):
         self.noise: dict[str, TensorSpec] = {}
         """What chance has a part in, drawn anew for each decision: `normal` or `uniform` numbers, as the input's name says."""
         self.chunk: tuple[int, int] | None = None
-        """Of a policy that decides on several actions at once: how many observations it reads, and how many actions it returns."""
+        """Of a policy that decides on several actions at once: the observations it reads, and the actions it returns."""
         self.mode: Literal["sample", "greedy"] = "greedy"
         """What it does of what the policy can do."""
         self.sections = _sections(action_space)

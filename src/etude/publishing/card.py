@@ -50,9 +50,7 @@ def front_matter(card: Card) -> dict[str, Any]:
         result = {
             "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
             "dataset": {"name": card.environment, "type": card.environment},
-            "metrics": [
-                {"type": RESULT_TYPE, "value": f"{mean:.2f} +/- {std:.2f}", "name": RESULT_TYPE, "verified": False}
-            ],
+            "metrics": [{"type": RESULT_TYPE, "value": f"{mean:.2f} +/- {std:.2f}", "name": RESULT_TYPE, "verified": False}],
         }
         found["model-index"] = [{"name": f"{card.algorithm}-{card.environment}", "results": [result]}]
     return found

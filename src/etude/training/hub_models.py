@@ -1,7 +1,7 @@
 """Policies that somebody has published on Hugging Face, brought here as runs: `hub:OWNER/NAME` or `hub:OWNER/NAME@REVISION`.
 
-They are anybody's. Of a repository only the files that a run has are fetched, by their whole names and up to a size; they come into
-a folder of the cache and nowhere else, and are read as any stranger's run is.
+They are anybody's. Of a repository only the files that a run has are fetched, by their whole names and up to a size; they come
+into a folder of the cache and nowhere else, and are read as any stranger's run is.
 """
 
 from __future__ import annotations

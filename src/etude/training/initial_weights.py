@@ -23,7 +23,7 @@ from etude.workflows.base import Workflow
 
 
 def find_source(selector: str, root: Path) -> Checkpoint:
-    """Return the checkpoint that RUN, RUN:CHECKPOINT, a path, wandb:ARTIFACT or hub:OWNER/NAME names; the last one by default."""
+    """Return the checkpoint that RUN, RUN:CHECKPOINT, a path, wandb:ARTIFACT or hub:OWNER/NAME names; by default the last."""
     for prefix, fetch in ((PREFIX, lambda name: download(name, root)), (hub_models.PREFIX, hub_models.download)):
         if selector.startswith(prefix):
             kept = Run.open(fetch(selector.removeprefix(prefix))).checkpoints().list()

@@ -142,7 +142,11 @@ class OwnLoss(PPO):
 )
 def test_what_nobody_has_written_out_is_eager(spec: str, words: tuple[str, ...]) -> None:
     config = assembly.resolve(
-        compose(f"CartPole-v1:{spec}", words=(*SMALL, *(() if spec == "dqn" else PPO_SMALL), *words, "experiment.device=cpu"), allow_imports=True).config
+        compose(
+            f"CartPole-v1:{spec}",
+            words=(*SMALL, *(() if spec == "dqn" else PPO_SMALL), *words, "experiment.device=cpu"),
+            allow_imports=True,
+        ).config
     )
     assert config.experiment.compile == "off"
     assert assembly.build(config).workflow._executor.mode == "eager"

@@ -137,7 +137,9 @@ class Normalizer(Protocol):
 class WrittenDQN:
     """The loss of deep Q-networks whose outputs are means: Huber's, towards what the target network says of the next action."""
 
-    def __init__(self, networks: Mapping[str, WrittenMLP], normalizer: Normalizer, reward_scale: float, *, double: bool) -> None:
+    def __init__(
+        self, networks: Mapping[str, WrittenMLP], normalizer: Normalizer, reward_scale: float, *, double: bool
+    ) -> None:
         self._q, self._target, self._normalizer = networks["q"], networks["target"], normalizer
         self._scale, self._double = np.float32(reward_scale), double
 

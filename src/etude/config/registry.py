@@ -215,6 +215,10 @@ algorithms = Registry(
             "etude.workflows.ppo:PPO",
             "Proximal policy optimisation; discrete, multi-discrete and continuous actions",
         ),
+        "ppo_student": (
+            "etude.workflows.ppo_student:PPOStudent",
+            "PPO whose policy, which sees more, teaches a student in the same run",
+        ),
         "q_learning": (
             "etude.workflows.q_learning:QLearning",
             "Tabular Q-learning, for discrete observations and actions",

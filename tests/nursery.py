@@ -30,7 +30,11 @@ from etude.training.child_run import PARENT
 
 PATIENCE_S = 240
 """After which a program says where it stands and ends: within the time that a test has."""
-PRELOADED = ("torch._dynamo", "etude.cli", "etude.training.session", "etude.training.assembly", "etude.workflows.ppo")
+PRELOADED = (
+    *("torch._dynamo", "hydra.core.override_parser.overrides_parser", "etude.cli", "etude.cli.train", "etude.cli.resume"),
+    *("etude.training.session", "etude.training.assembly", "etude.learning.compiled", "etude.workflows.ppo"),
+    *("etude.environments.families.classic_control", "etude.environments.native.classic"),
+)
 _ABOVE_ALL = 200
 _LENGTH = struct.Struct("!I")
 NUMBER = struct.Struct("!i")

@@ -14,7 +14,8 @@ from gymnasium import spaces
 from etude.acting.policy import Policy
 from etude.config.compose import compose
 from etude.deploy.check import TOLERANCE, largest_difference
-from etude.deploy.graph import PolicyGraph, graph_of
+from etude.deploy.acting_graph import graph_of
+from etude.deploy.graph import PolicyGraph
 from etude.deploy.onnx_file import onnx_model, run_onnx
 from etude.deploy.torch_files import capture, exported_program, run_exported_program, run_torchscript, torchscript
 from etude.training import assembly
@@ -52,7 +53,7 @@ def test_what_is_remembered_goes_in_and_out(
     observations: Any, actions: Any, words: tuple[str, ...], scripted: bool, tmp_path: Path
 ) -> None:
     policy, graph = exported(observations, actions, *words)
-    remembered = {"deter", "stoch", "previous_action"} if words[0] == DREAMER[0] else {"hidden", "cell"}
+    remembered = {"begun"} | ({"deter", "stoch", "previous_action"} if words[0] == DREAMER[0] else {"hidden", "cell"})
     assert set(graph.memory) == {f"memory_{name}" for name in remembered}
     assert "critic" not in graph.inputs, "what only the simulator knows is not part of it"
     file = tmp_path / "policy"

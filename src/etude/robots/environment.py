@@ -30,9 +30,9 @@ from etude.robots.state import Memory, State
 from etude.robots.symmetry import mirror_of
 from etude.robots.telling import Telling, shares_of_ends
 from etude.robots.terms.bodies import bodies_of, patterns_of
-from etude.robots.terms.randomizations import RANDOMIZATIONS, build_randomizations
+from etude.robots.terms.randomizations import build_randomizations, find_randomization
 from etude.robots.terms.rewards import REWARDS
-from etude.robots.terms.table import check_values, options_of
+from etude.robots.terms.table import check_values, options_of, own_values
 from etude.robots.terms.terminations import TERMINATIONS
 from etude.robots.terrain import Levels, Terrain
 from etude.robots.trouble import Trouble
@@ -80,7 +80,9 @@ class RobotVector(VectorEnvironment):
         self.state = State(self.simulation, self.memory, self.dt, self.terrain)
         self.levels = None if self.terrain is None else Levels(self.terrain, num_envs, self.generator, training=training)
         self.telling = Telling(self.levels)
-        self.commands = Commands(task.commands, self.generator, num_envs, training=training)
+        self.commands = Commands(task.commands, self.state, self.generator, training=training)
+        promote, where = task.terrain.promote, "environment.robot.terrain.promote"
+        self._own_promotion = own_values(promote, where, self.state, (num_envs,)) if promote and training else None
         wanted = task.randomization if training else {}
         self.randomizations = build_randomizations(wanted, self.state, self.generator)
         self.groups = self._build_groups(task)
@@ -138,7 +140,7 @@ class RobotVector(VectorEnvironment):
         if "randomized" in terms:
             where = f"environment.robot.observations.{group}.randomized"
             name = options_of(terms["randomized"], where).get("name", "floor_friction")
-            if name in RANDOMIZATIONS and self.task.randomization.get(name) is None:
+            if find_randomization(name, f"{where}.name={name}") and self.task.randomization.get(name) is None:
                 raise UserError(f"{where}.name={name}: the task draws no {name} (environment.robot.randomization)")
 
     def _build_rewards(self, task: RobotConfig) -> dict[str, tuple[Any, float]]:
@@ -306,11 +308,18 @@ class RobotVector(VectorEnvironment):
 
     def _begin_again(self, ended: Tensor) -> None:
         """Begin new episodes for robots whose last one has ended, (N,) bool."""
-        memory = self.memory
         if self.levels is not None:
-            asked = memory.command[:, :2].norm(dim=-1) * memory.age * self.dt
-            self.levels.move(ended, self.state.base_position[:, :2], asked)
+            self.levels.move(ended, self._change_of_level())
+        self.commands.end(self.state, ended)
         self._begin(ended)
+
+    def _change_of_level(self) -> Tensor:
+        """Return 1 for who is ready for harder ground, −1 for who is not for this one. (N,)"""
+        state, memory = self.state, self.memory
+        if self._own_promotion is not None:
+            return self._own_promotion(state)
+        asked = memory.command[:, :2].norm(dim=-1) * memory.age * self.dt
+        return self.levels.judge(state.base_position[:, :2], asked)  # type: ignore[union-attr] # there are levels
 
     def _look(self, begun: Tensor) -> Observation:
         """Return what is seen after the robots `begun` (N,) have begun an episode."""

@@ -119,8 +119,11 @@ def _simulator_device(config: Config, learner: torch.device) -> torch.device:
     wanted = config.environment.device
     if wanted == "auto":
         return learner
-    if config.environment.robot is None:
-        raise UserError(f"environment.device={wanted}: only robots are simulated on a device; leave it at auto")
+    if config.environment.robot is None and config.environment.backend != "torch":
+        raise UserError(
+            f"environment.device={wanted}: only robots and tasks of tensors (environment.backend=torch) are stepped on a device; "
+            "leave it at auto"
+        )
     return pick_device(wanted, where="environment.device")
 
 

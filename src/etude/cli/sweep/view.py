@@ -56,7 +56,7 @@ class SweepView:
             restarts = sum(member.restarts for member in members)
             changed = self._said.get(trial.number) != trial.state
             again = restarts > self._restarts.get(trial.number, 0)
-            if changed or again or (overdue and not trial.ended and any(member.state == "running" for member in members)):
+            if changed or again or (overdue and any(member.state == "running" for member in members)):
                 self._said[trial.number], self._restarts[trial.number] = trial.state, restarts
                 self._last_lines = time.monotonic()
                 self._write(printable(f"{self._line(trial)}{'  killed, goes on' if again else ''}\n"))
@@ -93,7 +93,8 @@ class SweepView:
     def _left(self, done: int) -> float | None:
         """How long the rest takes, from how long this sitting took for what it did, parts of trials included."""
         runner = self._runner
-        if runner.total is None or runner.stopping is not None:
+        finals = any(runner.study.trials[number].ended for number in runner.members)
+        if runner.total is None or runner.stopping is not None or finals:
             return None
         under_way = sum(_share(members) for members in runner.members.values())
         did = done - self._done_before + under_way

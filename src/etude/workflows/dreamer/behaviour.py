@@ -17,24 +17,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import gymnasium
 import torch
 from torch import Generator, Tensor, nn
 
-from etude.acting.policy import ActorPolicy, Mode, Policy
-from etude.components.networks.groups import ACTOR, group_of, reads_group
-from etude.components.networks.memory import MemoryNetwork
-from etude.components.networks.world_decoder import DETER, STOCH
-from etude.components.normalizers import ObservationNormalizer
+from etude.acting.policy import Mode
 from etude.components.return_scale import ReturnScale
 from etude.components.returns import discounted_lambda_returns
-from etude.components.rssm import RSSM, ModelState
+from etude.components.rssm import ModelState
 from etude.components.world_actions import ChosenActions, WorldActions
-from etude.components.world_model import PREVIOUS_ACTION, Seen, WorldModel
+from etude.components.world_model import Seen, WorldModel
 from etude.compute.frozen import frozen, held
 from etude.compute.noise import Noise
 from etude.compute.regions import region
-from etude.environments.vector import Observation
 from etude.workflows.dreamer.config import DreamerConfig
 from etude.workflows.recurrent_model import ModelPolicy, drawn
 
@@ -178,49 +172,11 @@ class Behaviour(nn.Module):
 class DreamerPolicy(ModelPolicy):
     """Acts on a model's state by an actor; greedy takes its likeliest action, so that nothing in it is left to chance."""
 
-    def __init__(
-        self,
-        world: WorldModel,
-        actor: nn.Module,
-        settings: DreamerConfig,
-        dtype: torch.dtype,
-        observation_space: gymnasium.Space[Any],
-    ) -> None:
+    def __init__(self, world: WorldModel, actor: nn.Module, settings: DreamerConfig, dtype: torch.dtype) -> None:
         super().__init__(world, settings, dtype, actor=actor)
-        self._actor, self._observation_space = actor, observation_space
+        self._actor = actor
 
     def choose(self, state: ModelState, mode: Mode, generator: Generator) -> Tensor:
         """Return an action for each state (N, ...): (N, A)"""
         policy: Any = self._head(self._actor(state.features))
         return policy.mode() if mode == "greedy" else policy.draw(drawn(self._head, len(state.deter), generator))
-
-    def one_pass(self) -> Policy:
-        """Return how it acts when greedy as one network with a memory, in full precision."""
-        follows: nn.Module = Following(self._encoder, self._rssm, self._actor, self._head)
-        if group_of(ACTOR, self._observation_space) is not None:
-            follows = reads_group(follows, ACTOR)
-        return ActorPolicy(ObservationNormalizer(self._observation_space, "off"), follows, self._head, with_log_prob=False)
-
-
-class Following(MemoryNetwork):
-    """Encoder, model and actor as one network, which takes the likeliest latents and remembers its likeliest action."""
-
-    capturable = True
-
-    def __init__(self, encoder: nn.Module, rssm: RSSM, actor: nn.Module, head: WorldActions) -> None:
-        super().__init__()
-        self.encoder, self.rssm, self.actor, self.head = encoder, rssm, actor, head
-
-    def initial_state(self, n: int) -> dict[str, Tensor]:
-        """Return zeros."""
-        state = self.rssm.initial(n)
-        return {DETER: state.deter, STOCH: state.stoch, PREVIOUS_ACTION: state.deter.new_zeros(n, self.head.actions)}
-
-    def forward(self, observation: Observation, state: Any, is_first: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Take one step: the actor's outputs (N, ...), and what is carried on."""
-        before, tokens = ModelState(state[DETER], state[STOCH]), self.encoder(observation)
-        now, _ = self.rssm.step(before, state[PREVIOUS_ACTION], tokens, is_first, None)
-        outputs, head = self.actor(now.features), self.head
-        action: Any = head(outputs)
-        taken = head.from_environment(head.to_environment(action.mode()))
-        return outputs, {DETER: now.deter, STOCH: now.stoch, PREVIOUS_ACTION: taken}

@@ -71,7 +71,7 @@ class Dreamer(ModelWorkflow):
         self._behaviour = Behaviour(self._world, self.actor, self.critic, self.slow_critic, settings)
         self._objective = Objective(self._behaviour, settings)
         self.return_low, self.return_high = self._behaviour.scale.initial(context.device).values()
-        self._policy = DreamerPolicy(self._world, self.actor, settings, self._dtype(), context.observation_space)
+        self._policy = DreamerPolicy(self._world, self.actor, settings, self._dtype())
         parts = {"model": self.model_parts, "actor": [self.actor], "critic": [self.critic]}
         rates = {"actor": settings.actor_learning_rate, "critic": settings.critic_learning_rate}
         own = {name: f"{name}_learning_rate" for name, rate in rates.items() if rate is not None}

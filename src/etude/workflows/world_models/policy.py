@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 from etude.acting.policy import ActorPolicy, ActResult, Acts, Mode, PartsPolicy, Policy, State
 from etude.components.distributions import DeterministicHead, make_head
 from etude.components.mdn_rnn import HIDDEN, MDNRNN
-from etude.components.networks.memory import MemoryNetwork, forget
+from etude.components.networks.memory import forget
 from etude.components.networks.vae import VAE
 from etude.components.normalizers import ObservationNormalizer
 from etude.components.world_actions import ChosenActions, WorldActions
@@ -140,12 +140,12 @@ class WorldModelsPolicy(PartsPolicy):
         return None if self._memory is None else self._memory.step(state, latent, self._head.from_environment(action))
 
     def one_pass(self) -> Policy:
-        """Return how it acts when greedy as one network, which remembers if M does."""
+        """Return the same policy as one network, where it has no memory."""
+        if self._memory is not None:
+            return self
         observation_space, action_space = self._spaces
         head = make_head(action_space) if isinstance(action_space, spaces.Discrete) else DeterministicHead(action_space)  # type: ignore[arg-type] # a Box
-        reflex = _Reflex(self._vae, self._controller)
-        actor = reflex if self._memory is None else _Remembering(self._vae, self._memory, self._controller, self._head)
-        return ActorPolicy(ObservationNormalizer(observation_space, "off"), actor, head, with_log_prob=False)
+        return ActorPolicy(ObservationNormalizer(observation_space, "off"), _Reflex(self._vae, self._controller), head)
 
 
 class Candidates(Acts):
@@ -204,24 +204,3 @@ class _Reflex(nn.Module):
     def forward(self, observation: Observation) -> Tensor:
         """(*batch, ...) → (*batch, A)"""
         return self.controller.linear(self.vae(observation), self.controller.weights)
-
-
-class _Remembering(MemoryNetwork):
-    """V's means, M and C's layer."""
-
-    capturable = True
-
-    def __init__(self, vae: VAE, memory: MDNRNN, controller: Controller, head: WorldActions) -> None:
-        super().__init__()
-        self.vae, self.memory, self.controller, self.head = vae, memory, controller, head
-
-    def initial_state(self, n: int) -> State:
-        """Return M's."""
-        return self.memory.initial(n)
-
-    def forward(self, observation: Observation, state: State, is_first: Tensor) -> tuple[Tensor, State]:
-        """Take one step: what actions are made of (N, A), and M's state after it."""
-        latent, state = self.vae(observation), map_tree(lambda part: forget(part, is_first), state)
-        features = torch.cat([latent, state[HIDDEN]], -1)
-        taken = self.head.from_environment(self.head.to_environment(self.controller(features)))
-        return self.controller.linear(features, self.controller.weights), self.memory.step(state, latent, taken)

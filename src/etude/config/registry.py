@@ -189,7 +189,7 @@ algorithms = Registry(
         ),
         "flash_sac": (
             "etude.workflows.flash_sac:FlashSAC",
-            "FlashSAC: soft actor-critic with batch norms, weights of length 1 and distributions of returns; continuous actions",
+            "FlashSAC: soft actor-critic with batch norms, weights of length 1, distributions of returns; continuous actions",
         ),
         "dreamer": (
             "etude.workflows.dreamer.dreamer:Dreamer",

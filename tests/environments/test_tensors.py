@@ -180,9 +180,9 @@ class Wrong(Walk):
 def test_what_does_not_fit_is_refused_in_one_line() -> None:
     with pytest.raises(UserError, match=r"Wrong\.observe: the observation is \(2,\) .* \(2, 1\) of torch.float32"):
         TensorVector(Wrong(), 2)
-    with pytest.raises(UserError, match="environment.backend=torch: FrozenLake-v1 is not written for tensors"):
+    with pytest.raises(UserError, match=r"environment\.backend=torch: FrozenLake-v1 is not written for tensors"):
         make_environment(EnvironmentConfig(id="FrozenLake-v1", backend="torch"))
-    with pytest.raises(UserError, match="environment.backend=torch: environment.workers=2 needs copies"):
+    with pytest.raises(UserError, match=r"environment\.backend=torch: environment\.workers=2 needs copies"):
         make_environment(EnvironmentConfig(id="CartPole-v1", backend="torch", workers=2))
     with pytest.raises(UserError, match="registered already"):
         register_task("Walk-v0", Wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def cross_entropy(outputs: np.ndarray, target: np.ndarray, reward: float, discou
     shares = np.zeros(size)
     for atom, probability in zip(atoms, target, strict=True):
         place = (min(max(reward + discount * atom, -reach), reach) + reach) / gap
-        low = min(int(math.floor(place)), size - 2)
+        low = min(math.floor(place), size - 2)
         shares[low] += probability * (1 - (place - low))
         shares[low + 1] += probability * (place - low)
     log_probs = outputs - outputs.max() - math.log(np.exp(outputs - outputs.max()).sum())
@@ -88,7 +89,7 @@ def test_the_critics_loss_is_the_slow_loop_over_one_joint_batch(words: tuple[str
         means = [(softmax(following[k, row]) * atoms).sum() for k in range(2)]
         lower = softmax(following[int(np.argmin(means)), row])
         expected += sum(cross_entropy(outputs[k, row], lower, reward, discount, 5.0) for k in range(2)) / 16
-    assert float(said.loss) == pytest.approx(expected, rel=1e-5)
+    assert float(said.loss.detach()) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_actor_climbs_the_lower_critic_as_it_acts_and_learns_on_both_observations() -> None:
@@ -171,7 +172,7 @@ def test_noise_is_held_for_n_steps_by_the_inverse_square_of_n() -> None:
     lengths, held = [], torch.stack(kept).T.tolist()
     for row in held:
         begun = [place for place, is_kept in enumerate(row) if not is_kept]
-        lengths += [end - begin for begin, end in zip(begun, begun[1:], strict=False)]
+        lengths += [end - begin for begin, end in pairwise(begun)]
     assert max(lengths) <= 16
     weights = [1 / n**2 for n in range(1, 17)]
     for n in (1, 2, 3):
@@ -187,7 +188,7 @@ def test_a_network_is_its_formula(norm: Any) -> None:
     space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
     network = ResidualMLP(config, space, 2, generator=torch.Generator().manual_seed(1))
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(2))
-    first, block, head = [p for p in network.layers if isinstance(p, nn.Linear)][0], None, network.layers[-1]
+    first, head = next(p for p in network.layers if isinstance(p, nn.Linear)), network.layers[-1]
     block = next(p for p in network.layers if hasattr(p, "back"))
 
     def standard(v: torch.Tensor, dim: int) -> torch.Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from etude.cli import run as command
 from etude.errors import ConfigError
@@ -45,12 +44,14 @@ def test_what_leaves_the_lab_sees_what_the_student_sees_alone(taught: Run, tmp_p
     assert "height_scan" not in said
 
 
-def test_the_student_comes_to_do_what_the_teacher_does(tmp_path: Path) -> None:
+def test_the_student_comes_to_do_what_a_teacher_does_who_sees_the_same(tmp_path: Path) -> None:
+    same = "environment.robot.observations={actor: {gravity: {}, height_scan: false}, student: {gravity: {}, history: 1}}"
     words = [word for word in WORDS if not word.startswith("training.total_steps")]
-    run = train("quadruped-climb:ppo_student", tmp_path, *words, "training.total_steps=6_400", "algorithm.distil_from=0.1")
+    run = train(
+        "quadruped-climb:ppo_student", tmp_path, *words, same, "training.total_steps=6_400", "algorithm.distil_from=0.1"
+    )
     errors = [row["train/student_error"] for row in read_rows(run.metrics_path) if "train/student_error" in row]
-    assert errors[-1] < 0.7 * errors[0]
-    assert torch.isfinite(torch.tensor(errors)).all()
+    assert errors[-1] < 0.5 * errors[0], errors
 
 
 def test_networks_that_remember_are_refused(tmp_path: Path) -> None:

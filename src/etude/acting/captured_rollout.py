@@ -27,8 +27,8 @@ from etude.environments.vector import VectorEnvironment
 class CapturedRollout:
     """Takes steps into a rollout, a graph for each place in it where they begin and number of them.
 
-    The graphs read and write the memory of the environment, the buffer and the statistics. Where episodes stand is kept in a place
-    of its own between two calls, which a call overwrites.
+    The graphs read and write the memory of the environment, the buffer and the statistics. Where episodes stand is kept in a
+    place of its own between two calls, which a call overwrites.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class EpisodeStatistics:
         self._lengths *= ~ended
 
     def add_steps(self, reward: Tensor, ended: Tensor) -> None:
-        """Take in several vector steps at once, (T, N) both: the same but for roundings, in as few operations as one step takes."""
+        """Take in several vector steps, (T, N) both: the same but for roundings, in as few operations as one step takes."""
         sums = self._returns + reward.double().cumsum(0)
         number = torch.arange(1, len(reward) + 1, device=reward.device)[:, None]
         # After which step the episode of each row began; 0: before all of these.

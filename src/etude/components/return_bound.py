@@ -34,12 +34,10 @@ class ReturnBound(nn.Module):
     @torch.no_grad()
     def update(self, rewards: Tensor, ended: Tensor) -> None:
         """Take in steps (T, N), in order: rewards, and which were the last of their episodes."""
-        returns = torch.empty_like(rewards, dtype=torch.float64)
-        for t in range(len(rewards)):
-            self.running_return.mul_(self.gamma).add_(rewards[t])
-            returns[t] = self.running_return
-            self.running_return.mul_(~ended[t])
-        self.moments.update(returns.flatten())
-        self.largest.copy_(torch.maximum(self.largest, returns.abs().max()))
+        for reward, ends in zip(rewards, ended, strict=True):  # step by step: however they are cut, the same to the bit
+            self.running_return.mul_(self.gamma).add_(reward)
+            self.moments.update(self.running_return)
+            self.largest.copy_(torch.maximum(self.largest, self.running_return.abs().max()))
+            self.running_return.mul_(~ends)
         bound = torch.maximum(self.moments.var.sqrt(), self.largest / self.reach)
         self.divisor.copy_(bound.clamp(min=LEAST))

@@ -189,7 +189,7 @@ algorithms = Registry(
         ),
         "flash_sac": (
             "etude.workflows.flash_sac:FlashSAC",
-            "FlashSAC: soft actor-critic with batch norms, weights of length 1 and distributions of returns; continuous actions",
+            "FlashSAC: soft actor-critic with batch norms, weights of length 1, distributions of returns; continuous actions",
         ),
         "dreamer": (
             "etude.workflows.dreamer.dreamer:Dreamer",
@@ -214,6 +214,10 @@ algorithms = Registry(
         "ppo": (
             "etude.workflows.ppo:PPO",
             "Proximal policy optimisation; discrete, multi-discrete and continuous actions",
+        ),
+        "ppo_amp": (
+            "etude.workflows.ppo_amp:PPOAMP",
+            "PPO with an adversarial motion prior: a discriminator says how like a reference motion a robot moves",
         ),
         "ppo_student": (
             "etude.workflows.ppo_student:PPOStudent",

@@ -144,6 +144,24 @@ class TerrainConfig:
 
 
 @dataclass(frozen=True)
+class MotionConfig:
+    """A motion to follow, which the gait's clock repeats."""
+
+    file: str = ""
+    """trot, pace or bound, which are made for the robot; or a .npz or .csv file. Default: none."""
+    speed: float = 0.5
+    """Of a motion that is made, m/s."""
+    stride_s: PositiveFloat = 0.5
+    """Of a motion that is made, the seconds of a stride."""
+    lift: PositiveFloat = 0.06
+    """Of a motion that is made, how high feet are lifted, m."""
+    fps: PositiveFloat | None = None
+    """Frames a second of a file. Default: what it says, or 30."""
+    start: bool = True
+    """Whether episodes begin amid the motion, and not in the default pose."""
+
+
+@dataclass(frozen=True)
 class ResetConfig:
     """How an episode begins."""
 
@@ -210,6 +228,8 @@ class RobotConfig:
     """{term: {options}}: what ends an episode."""
     randomization: dict[str, Any] = field(default_factory=dict)
     """{term: {options}}: what differs between robots and episodes in training; off in evaluations."""
+    motion: MotionConfig = MotionConfig()
+    """A motion that terms compare the robot with, such as motion_joints."""
     reset: ResetConfig = ResetConfig()
     """How an episode begins."""
     solver: SolverConfig = SolverConfig()

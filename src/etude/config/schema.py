@@ -117,8 +117,8 @@ class EnvironmentConfig:
     spec: EnvironmentSpec = EnvironmentSpec()
     """Facts about the task."""
     device: str = "auto"
-    """Where robots are simulated and tasks of tensors stepped: auto (as experiment.device), cpu or cuda:N; of a list each process
-    of a machine takes its own."""
+    """Where robots are simulated and tasks of tensors stepped: auto (as experiment.device), cpu or cuda:N; of a list each
+    process of a machine takes its own."""
     robot: RobotConfig | None = None
     """A task for a robot, in place of an environment that is found by its id."""
 

@@ -57,10 +57,12 @@ def make_executor(
     mode: Mode = "eager",
     generator: Generator | None = None,
     world: World = ALONE,
+    keeping: Any = None,
 ) -> Executor:
     """Return what takes updates in the wanted mode, or in the nearest one that their optimisers allow.
 
-    `modules` are the networks that the losses read; `generator` is where their noise comes from.
+    `modules` are the networks that the losses read; `generator` is where their noise comes from; `keeping` (an
+    `etude.learning.compiled.Keeping`) says where compiled code is kept, if it may be.
     """
     if world.size > 1:
         if mode != "eager":  # what the ranks say to each other stands between gradient and step, amid what would be one call
@@ -80,7 +82,7 @@ def make_executor(
         return Written(update, modules, generator) if Written.can_run(update) else Eager(update, modules, generator)
     known = all(rule_of(stage.optimizer) is not None for stage in update.stages)
     if is_compiled(mode) and update.is_compilable and known:
-        plain: Executor = Compiled(update, modules, generator)
+        plain: Executor = Compiled(update, modules, generator, keeping)
     else:
         plain = Eager(update, modules, generator, compiles_regions=is_compiled(mode) and not update.is_compilable)
     return Captured(plain) if is_captured(mode) else plain

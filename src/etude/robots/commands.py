@@ -26,7 +26,7 @@ class Commands:
         self.config, self._generator, count = config, generator, state.count
         self.fixed: Tensor | None = None
         """A command for every robot in place of drawn ones, (N, 3) or (3,): what testers and players write."""
-        self.fixed_phase: float | None = None
+        self.fixed_phase: float | Tensor | None = None
         """Where the gait's clock of episodes that begin stands, in place of a place that is drawn: robots then walk in step."""
         self.has_levels = training and config.levels > 1
         device = generator.device
@@ -57,7 +57,7 @@ class Commands:
         memory = state.memory
         start = torch.rand(state.count, generator=self._generator, device=state.device)
         if self.fixed_phase is not None:
-            start = torch.full_like(start, self.fixed_phase)
+            start = torch.as_tensor(self.fixed_phase, dtype=start.dtype, device=start.device).expand_as(start)
         memory.phase.copy_(torch.where(which, start, memory.phase))
 
     def step(self, state: State) -> None:

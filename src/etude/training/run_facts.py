@@ -51,11 +51,13 @@ def facts(config: Config) -> dict[str, Any]:
     }
 
 
-def resolved_yaml(config: Config, orchestrator: Orchestrator) -> str:
-    """Every concrete value of a run, what the machine decided included."""
+def resolved_yaml(config: Config, orchestrator: Orchestrator, reason: str | None = None) -> str:
+    """Every concrete value of a run, what the machine decided included, and the reason for how updates run."""
     assert orchestrator.collector is not None
     environment = orchestrator.collector.environment
     facts = {"backend": type(environment).__name__, "mode": assembly.execution_mode(config), "snapshot": environment.snapshot}
+    if reason is not None:
+        facts["why"] = reason
     stores = {
         name: options if (capacity := orchestrator.buffers[name].reduced_to) is None else replace(options, capacity=capacity)
         for name, options in config.buffers.items()

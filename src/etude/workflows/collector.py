@@ -91,7 +91,7 @@ class Collector:
         return self.take(actor, buffer.add, steps, takes_arrays=buffer.takes_arrays)
 
     def _captured(self, actor: Actor, buffer: Buffer) -> CapturedRollout | None:
-        """Return what takes whole rollouts as graphs, where these can be: from the second on, for the first one makes the columns."""
+        """Return what takes whole rollouts as graphs, from the second one on: the first makes the columns."""
         if self._paths is not None or not CapturedRollout.fits(self.environment, actor, buffer):
             return None
         assert isinstance(buffer, RolloutBuffer)

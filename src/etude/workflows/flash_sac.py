@@ -7,9 +7,9 @@
     after a step weights back to length 1 (`etude.components.networks.residual_mlp`)
     exploring    the noise of a decision is held for n steps, P(n) ∝ 1/n²
 
-Temperature and targets are SAC's. Without a target network (`target_network: false`) and with means for distributions (`atoms: 1`) it is
-CrossQ (Bhatt et al. 2024), which the networks `batch_normed_mlp` are for. The step size falls in a straight line where the published
-code has a cosine.
+Temperature and targets are SAC's. Without a target network (`target_network: false`) and with means for distributions
+(`atoms: 1`) it is CrossQ (Bhatt et al. 2024), which the networks `batch_normed_mlp` are for. The step size falls in a straight
+line where the published code has a cosine.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class FlashSAC(SAC):
         return {"noise": torch.zeros(n, actions, device=device), "left": torch.zeros(n, dtype=torch.int64, device=device)}
 
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
-        """As the policy; while exploring with noise that is held for some steps. As many numbers are drawn whether it is or not."""
+        """As the policy; while exploring with noise that is held for some steps, and as many numbers drawn in each."""
         if mode != "explore":
             return self._policy.act(observation, None, is_first, mode=mode, generator=generator)._replace(state=state)
         with evaluating(self._switched_actor):

@@ -85,8 +85,8 @@ class SweepView:
         parts = [f"{done} of {total} trials" if total is not None else f"{done} trials"]
         parts += [f"{counts[state]} {state}" for state in ("pruned", "failed") if counts[state]]
         best = study.best(1)
-        if best and best[0].objective is not None:
-            parts.append(f"best {number(best[0].objective[0])} (trial {best[0].number:04d})")
+        if best and best[0].result is not None:
+            parts.append(f"best {number(best[0].result[0])} (trial {best[0].number:04d})")
         left = self._left(done)
         return " · ".join([*parts, *([f"{duration(left)} left"] if left is not None else [])])
 
@@ -110,8 +110,8 @@ class SweepView:
         if trial.objective is not None and members:
             state = "final"
             result = f"{_share(members):4.0%}  {'  '.join(number(value) for value in trial.objective)}"
-        elif trial.objective is not None:
-            result = "  ".join(number(value) for value in trial.objective)
+        elif trial.result is not None:
+            result = "  ".join(number(value) for value in trial.result)
         elif members:
             state = _state(members)
             lasts = [value_of(member.run, objective.metric) for member in members if member.run is not None]
@@ -136,8 +136,8 @@ def result_lines(plan: Plan, study: Study) -> list[str]:
     counts = Counter(trial.state for trial in study.trials)
     lines = [f"{plan.sweep.name}: " + ", ".join(f"{count} {state}" for state, count in counts.items())]
     best = study.best(1)
-    if best and best[0].objective is not None:
-        named = zip(plan.sweep.objective, best[0].objective, strict=True)
+    if best and best[0].result is not None:
+        named = zip(plan.sweep.objective, best[0].result, strict=True)
         values = ", ".join(f"{objective.metric} {number(value)}" for objective, value in named)
         names = short_names([*plan.space.searched, *plan.space.derived])
         lines.append(f"best: trial {best[0].number:04d}, {values}: {shown_values(best[0].settings, names)}")

@@ -2,8 +2,8 @@
 
     BN → [ linear → activation → BN ] × layers → linear
 
-Statistics are taken of whole batches while learning, and of none while acting: what learns by two observations a transition must
-show it both in one batch (algorithms that do: flash_sac).
+Statistics are taken of whole batches while learning, and of none while acting: what learns by two observations a transition
+must show it both in one batch (algorithms that do: flash_sac).
 """
 
 from __future__ import annotations

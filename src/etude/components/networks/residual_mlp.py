@@ -1,11 +1,11 @@
 """Residual networks that stay well conditioned however long they learn: blocks of FlashSAC, of Simba and of SimbaV2.
 
-    norm=batch    BN → W → [ x + relu(BN(W relu(BN(W x)))) ] × blocks → RMSNorm → head       FlashSAC (2026), after CrossQ (2024)
-    norm=layer    W → [ x + W relu(W LN(x)) ] × blocks → LN → head                            Simba (Lee et al. 2025)
-    norm=sphere   |s W [x; 3]| → [ |x + α (|W (s relu(W x))| - x)| ] × blocks → head          SimbaV2 (Lee et al. 2025), | | of length 1
+    batch    BN → W → [ x + relu(BN(W relu(BN(W x)))) ] × blocks → RMSNorm → head      FlashSAC (2026), after CrossQ (2024)
+    layer    W → [ x + W relu(W LN(x)) ] × blocks → LN → head                          Simba (Lee et al. 2025)
+    sphere   |s W [x; 3]| → [ |x + α (|W (s relu(W x))| - x)| ] × blocks → head        SimbaV2 (Lee et al. 2025)
 
-With unit weights each row of every W is brought back to length 1 after each gradient step, and scales to their first length: what
-grows then are the effects of steps, not the weights. Algorithms do so that call `projection` (flash_sac).
+|x| is x at length 1. With unit weights each row of every W is brought back to length 1 after each gradient step, and scales to
+their first length: what grows then are the effects of steps, not the weights. Algorithms do so that call `projection` (flash_sac).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tasks as batched torch tensors: many copies on whatever device the learner is on, without the host in between.
 
-A task is written once (`etude.environments.tensors.task.TensorTask`) and known by a name; `etude.environments.tensors.vector` steps
-N copies of it, `etude.environments.tensors.env` one copy as Gymnasium has it, for whoever wants that or looks at it.
+A task is written once (`etude.environments.tensors.task.TensorTask`) and known by a name; `etude.environments.tensors.vector`
+steps N copies of it, `etude.environments.tensors.env` one copy as Gymnasium has it, for whoever wants that or looks at it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Arcade-like tasks on a 10 × 10 grid, after the games of MinAtar (Young and Tian 2019), as tensors.
 
-    BrickWall      a ball, a paddle and three rows of bricks, each worth 1; the episode ends with the ball lost, or the wall down
+    BrickWall      a ball, a paddle and three rows of bricks, each worth 1; it ends with the ball lost, or the wall down
     RoadCrossing   eight lanes of traffic between the near side and the far one; a crossing is worth 1, a hit sends back
     FruitFall      what falls in the ten columns is worth 1 to catch, or -1; three lives
 

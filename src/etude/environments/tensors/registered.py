@@ -24,7 +24,7 @@ TASKS: dict[str, str | type[TensorTask]] = {
     "MountainCar-v0": f"{_CLASSIC}:MountainCar",
     "Acrobot-v1": f"{_CLASSIC}:Acrobot",
 }
-"""Classes, or where they are. Those of Gymnasium's names are its tasks again, and made only where backend=torch asks for them."""
+"""Classes, or where they are. Those of Gymnasium's names are its tasks again, made only where backend=torch asks for them."""
 ARCADE = {
     "BrickWall-v0": f"{_ARCADE}:BrickWall",
     "RoadCrossing-v0": f"{_ARCADE}:RoadCrossing",

@@ -50,7 +50,7 @@ FULL, FIRST, LAST = 1, 2, 4
 
 
 def messages(path: Path) -> Iterator[bytes]:
-    """What is in a .wandb file: LevelDB's log, pieces in blocks. Which class reads it differs between the package's versions."""
+    """What is in a .wandb file: LevelDB's log, pieces in blocks. The class that reads it differs between versions."""
     data, place, message = path.read_bytes(), HEADER, b""
     while place + PIECE.size <= len(data):
         if BLOCK - place % BLOCK < PIECE.size:  # no room for another piece

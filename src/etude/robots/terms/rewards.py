@@ -60,6 +60,21 @@ def track_hard(state: State, slope: NonNegativeFloat = 0.2) -> Tensor:
 
 
 @REWARDS.add
+def at_goal(state: State, width: PositiveFloat = 0.5) -> Tensor:
+    """exp(−d² / width²) of the distance to the place to go to"""
+    return _exponential(_total(state.memory.command[:, :2]), width)
+
+
+@REWARDS.add
+def approach(state: State, speed: PositiveFloat = 0.6) -> Tensor:
+    """min(1, speed toward the place to go to / speed); 1 for who is there"""
+    way = state.memory.command[:, :2]
+    distance = way.norm(dim=-1)
+    toward = (state.base_linear_velocity[:, :2] * way).sum(-1) / distance.clamp(min=1e-6)
+    return torch.where(distance > 0, (toward / speed).clamp(-1, 1), 1.0)
+
+
+@REWARDS.add
 def velocity_mismatch(state: State) -> Tensor:
     """(exp(−10 v_z²) + exp(−5 |ω_xy|)) / 2: no motion that was not asked for"""
     vertical = torch.exp(-10 * state.base_linear_velocity[:, 2].square())

@@ -13,6 +13,7 @@ import torch
 from etude.cli import run as command
 from etude.config.robots import ResetConfig
 from etude.errors import UserError
+from etude.robots.models import description, found_robots
 from etude.robots.models.description import MODELS, load_robot
 from etude.robots.models.found_robots import find_robot, find_robots
 from etude.robots.models.guessing import guess
@@ -48,6 +49,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("etude.robots.models.found_robots.SUITE", ())
+    installed = found_robots._package
+
+    def of_the_test(name: str) -> Path | None:
+        place = installed(name)
+        return place if place is not None and tmp_path in place.parents else None
+
+    monkeypatch.setattr(found_robots, "_package", of_the_test)
+    monkeypatch.setattr(description, "package_folder", lambda package: None)
     return tmp_path
 
 

@@ -26,7 +26,7 @@ types: install
 	$(BIN)/pyright
 
 test: install lint types  ## Lint, types, and every test of seconds.
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: install  ## Learning results: minutes to an hour.
 	$(BIN)/python -m pytest -m slow
@@ -42,7 +42,7 @@ attack: install  ## Kill runs, flip bytes, plant hostile files, throw random con
 COVERAGE_OF ?= tests
 
 coverage: install  ## Which lines and branches of src/etude the tests of seconds reach.
-	$(BIN)/python -m pytest -n auto --cov --cov-report=term --cov-report=html:build/coverage $(COVERAGE_OF)
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term --cov-report=html:build/coverage $(COVERAGE_OF)
 
 docs: install  ## Refresh the generated parts of the documentation.
 	$(BIN)/python -m tools.reference.configuration docs/configuration.md

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker("integration" if not rest or folder in OF_THE_WHOLE else "unit")
 
 
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays to the end: without this, every full collection looks through all of it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
@@ -28,7 +35,8 @@ def one_thread() -> None:
 @pytest.fixture(autouse=True)
 def deterministic_algorithms_off() -> Iterator[None]:
     yield
-    torch.use_deterministic_algorithms(False)
+    if torch.are_deterministic_algorithms_enabled():  # setting it imports torch's compiler
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(autouse=True)
@@ -54,5 +62,6 @@ def home(data_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder of its own, so that no test signs runs with the user's key; it is made when something is written there."""
     folder = next(data_homes)
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
+    monkeypatch.setenv("ETUDE_CACHE", str(folder / "cache"))
     monkeypatch.delenv("ETUDE_RUNS", raising=False)
     return folder

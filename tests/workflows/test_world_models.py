@@ -311,7 +311,7 @@ def test_the_policy_remembers_what_it_saw_and_did() -> None:
     assert set(state) == {HIDDEN, CELL}
 
 
-def test_what_remembers_nothing_is_one_pass() -> None:
+def test_without_a_memory_it_is_one_pass() -> None:
     policy = collected()[0].policy()
     assert policy.one_pass() is policy
     for spec in (CART, "Pendulum-v1:world_models"):

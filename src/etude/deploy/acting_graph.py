@@ -11,7 +11,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.acting.policy import ActorPolicy, ActResult, PartsPolicy, Policy, State
-from etude.components.networks.groups import GroupReader
+from etude.components.networks.groups import ACTOR, GroupReader
+from etude.components.world_model import sensed_space
 from etude.compute.trees import leaves, map_tree
 from etude.deploy.drawn_noise import Draw, Giving, find_draws, widths
 from etude.deploy.graph import MEMORY, ActorGraph, PolicyGraph, ValueGraph
@@ -20,6 +21,7 @@ from etude.errors import UserError
 from etude.workflows.diffusion_policy import ChunkPolicy
 from etude.workflows.own_policy import WorkflowPolicy
 from etude.workflows.q_policy import QPolicy
+from etude.workflows.recurrent_model import ModelPolicy
 
 BEGUN = f"{MEMORY}_begun"
 """1 after the first step of an episode: what a policy begins with need not be zeros, but what a file is given are zeros."""
@@ -36,7 +38,7 @@ class ActingGraph(PolicyGraph):
         mode: Literal["sample", "greedy"],
     ) -> None:
         own = copy.deepcopy(policy)
-        super().__init__(nn.ModuleDict(), _reader(own), observation_space, action_space)
+        super().__init__(nn.ModuleDict(), _reader(own, observation_space), observation_space, action_space)
         self.parts = _modules(own).float().eval().requires_grad_(False)
         self._policy, self.mode = own, mode
         self._state = own.initial_state(1)
@@ -131,8 +133,10 @@ def _modules(policy: Policy) -> nn.ModuleDict:
     return nn.ModuleDict(policy.networks if isinstance(policy, WorkflowPolicy) else {})
 
 
-def _reader(policy: Policy) -> nn.Module:
-    """The part that says which group of observations is read, if one does."""
+def _reader(policy: Policy, observation_space: gymnasium.Space[Any]) -> nn.Module:
+    """The part that says which group of observations is read, if one is."""
+    if isinstance(policy, ModelPolicy) and sensed_space(observation_space) is not observation_space:
+        return GroupReader(nn.Identity(), ACTOR)
     return next((part for part in _modules(policy).values() if isinstance(part, GroupReader)), nn.Identity())
 
 

@@ -151,8 +151,6 @@ class Planet(ModelWorkflow):
 class PlanetPolicy(ModelPolicy):
     """Plans at every decision. Its exploring adds noise to what was planned; nothing else tells its ways apart."""
 
-    exportable = False
-
     def __init__(self, world: WorldModel, settings: PlanetConfig, dtype: torch.dtype, *, compiles: bool = False) -> None:
         super().__init__(world, settings, dtype, reward=world.reward, continues=world.continues)
         self._world, self._settings, self._compiles = world, settings, compiles

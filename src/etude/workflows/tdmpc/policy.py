@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.acting.policy import ActorPolicy, ActResult, Mode, PartsPolicy, Policy, State
-from etude.components.distributions import SquashedGaussian, SquashedGaussianHead
+from etude.components.distributions import SquashedGaussian
 from etude.components.networks.groups import GroupReader
 from etude.components.networks.modes import evaluating
 from etude.components.networks.normed_mlp import BatchedNormedMLP
@@ -19,21 +19,10 @@ from etude.compute.accelerate import compile_apart
 from etude.environments.vector import Observation
 from etude.workflows.tdmpc.config import TDMPCConfig
 
-LOG_STD_RANGE = (-10.0, 2.0)
 BINS, REACH = 101, 10.0
 """Rewards and values are two-hot in symlog: up to about ± 22,000."""
 BELIEVED = 2
 """How many critics, drawn at random, are believed at a time."""
-
-
-class BoundedGaussianHead(SquashedGaussianHead):
-    """A squashed Gaussian whose deviation goes smoothly to its bounds, so that its gradient never stops there."""
-
-    def forward(self, outputs: Tensor, mask: Tensor | None = None) -> SquashedGaussian:
-        """Return a squashed Gaussian; it begins with a small deviation."""
-        mean, unbounded = outputs.chunk(2, dim=-1)
-        low, high = LOG_STD_RANGE
-        return SquashedGaussian(mean, low + (high - low) / 2 * (unbounded.tanh() + 1))
 
 
 class Discount(nn.Module):

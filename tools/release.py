@@ -1,8 +1,8 @@
 """Build a release and prove it: `python -m tools.release dist` tries the wheel in an empty environment.
 
-The environment is made by the Python that runs this (or `--python`), has the exact versions of constraints.txt and nothing else,
-and does the first ten minutes of the README in an empty folder. `--extras` asks pip to resolve each extra on its own, without
-installing it.
+The environment is made by the Python that runs this (or `--python`), has the exact versions of constraints.txt and nothing
+else, and does the first ten minutes of the README in an empty folder. `--extras` has pip resolve each extra on its own,
+installing nothing.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import getpass
 import itertools
 import os
@@ -25,6 +26,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker("integration" if not rest or folder in OF_THE_WHOLE else "unit")
 
 
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays to the end: without this, every full collection looks through all of it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     torch.set_num_threads(1)
@@ -33,7 +40,8 @@ def one_thread() -> None:
 @pytest.fixture(autouse=True)
 def deterministic_algorithms_off() -> Iterator[None]:
     yield
-    torch.use_deterministic_algorithms(False)
+    if torch.are_deterministic_algorithms_enabled():  # setting it imports torch's compiler
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(autouse=True)

@@ -215,6 +215,14 @@ algorithms = Registry(
             "etude.workflows.ppo:PPO",
             "Proximal policy optimisation; discrete, multi-discrete and continuous actions",
         ),
+        "ppo_amp": (
+            "etude.workflows.ppo_amp:PPOAMP",
+            "PPO with an adversarial motion prior: a discriminator says how like a reference motion a robot moves",
+        ),
+        "ppo_student": (
+            "etude.workflows.ppo_student:PPOStudent",
+            "PPO whose policy, which sees more, teaches a student in the same run",
+        ),
         "q_learning": (
             "etude.workflows.q_learning:QLearning",
             "Tabular Q-learning, for discrete observations and actions",

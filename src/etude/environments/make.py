@@ -161,9 +161,7 @@ def make_copy(config: EnvironmentConfig, render_mode: str | None = None) -> gymn
     except error.DependencyNotInstalled as problem:
         raise MissingPackageError(f"{config.id} needs a package that is not installed: {first_line(problem)}") from None
     except (error.UnregisteredEnv, error.DeprecatedEnv) as problem:
-        gone = isinstance(problem, error.DeprecatedEnv)
-        near = f": {first_line(problem)}" if gone else did_you_mean_id(config.id)
-        raise UserError(f"unknown environment '{config.id}'{near}") from None
+        raise _unknown(config.id, problem) from None
     except ModuleNotFoundError as problem:
         name = problem.name or first_line(problem)
         raise MissingPackageError(f"{config.id} needs a package that is not installed: pip install {name}") from None
@@ -174,6 +172,26 @@ def make_copy(config: EnvironmentConfig, render_mode: str | None = None) -> gymn
         if not config.kwargs:
             raise
         raise UserError(f"environment.kwargs={config.kwargs}: {config.id} {complaint(problem)}") from problem
+
+
+def require_known(config: EnvironmentConfig) -> None:
+    """Refuse an id that nothing here has registered, without building a copy."""
+    if config.robot is not None or config.backend == "envpool":
+        return  # whose ids Gymnasium doesn't know
+    import_module_of(config.id)
+    _check_version(config.id)
+    family_of(config.id).register(config.id)
+    try:
+        gymnasium.spec(config.id.rpartition(":")[2])
+    except (error.UnregisteredEnv, error.DeprecatedEnv) as problem:
+        raise _unknown(config.id, problem) from None
+    except error.Error as problem:
+        raise UserError(f"environment '{config.id}': {first_line(problem)}") from None
+
+
+def _unknown(name: str, problem: Exception) -> UserError:
+    gone = isinstance(problem, error.DeprecatedEnv)
+    return UserError(f"unknown environment '{name}'{f': {first_line(problem)}' if gone else did_you_mean_id(name)}")
 
 
 def _load_class(name: str) -> None:

@@ -142,6 +142,8 @@ class Components(SimpleNamespace):
     """The parts a workflow works with, by role: `components.actor`."""
 
     def __getattr__(self, role: str) -> Any:
+        if role.startswith("__"):  # Python's own, which asks whether there is one
+            raise AttributeError(role)
         raise UserError(f"there is no component '{role}'; there are: {', '.join(sorted(vars(self))) or 'none'}")
 
 

@@ -103,6 +103,22 @@ class ChunkPolicy(PartsPolicy):
         self._on_gpu = head.middle.device.type == "cuda"
         self._made = Captured(self.made) if self._on_gpu else self.made
 
+    @property
+    def observation_steps(self) -> int:
+        """How many observations a chunk is made from."""
+        return self._settings.observation_steps
+
+    @property
+    def action_steps(self) -> int:
+        """How many actions of a chunk are carried out."""
+        return self._settings.action_steps
+
+    @property
+    def noise_shape(self) -> torch.Size:
+        """What a chunk is made of: first noise, and for ddpm more on the way. (1 + steps, horizon, A)"""
+        more = self._settings.diffusion_steps - 1 if self._settings.sampler == "ddpm" else 0
+        return torch.Size((1 + more, self._settings.horizon, self._head.actions))
+
     def initial_state(self, n: int) -> State:
         """Return that nothing was seen, and every chunk is used up."""
         settings, device = self._settings, self._head.middle.device
@@ -142,7 +158,7 @@ class ChunkPolicy(PartsPolicy):
             condition = encoded(self._encoder, self._normalizer, seen)
 
             def predict(value: Tensor, step: int) -> Tensor:
-                here = value.new_full((len(value), 1), step / settings.diffusion_steps)
+                here = value.new_full((value.shape[0], 1), step / settings.diffusion_steps)
                 return self._denoiser({ACTIONS: value, STEP: here, CONDITION: condition}).view_as(value)
 
             if settings.sampler == "ddpm":
@@ -153,9 +169,8 @@ class ChunkPolicy(PartsPolicy):
 
     def _noise(self, count: int, generator: Generator) -> tuple[Tensor, Tensor]:
         """Return what chunks are made of."""
-        shape = (count, self._settings.horizon, self._head.actions)
-        steps = self._settings.diffusion_steps - 1 if self._settings.sampler == "ddpm" else 0
-        drawn = torch.empty((steps + 1, *shape), device=generator.device).normal_(generator=generator)
+        draws, *shape = self.noise_shape
+        drawn = torch.empty((draws, count, *shape), device=generator.device).normal_(generator=generator)
         return drawn[0], drawn[1:]
 
 

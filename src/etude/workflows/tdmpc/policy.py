@@ -17,7 +17,6 @@ from etude.components.planners import Plan, Planner, shifted
 from etude.components.two_hot import TwoHot
 from etude.compute.accelerate import compile_apart
 from etude.environments.vector import Observation
-from etude.errors import UserError
 from etude.workflows.tdmpc.config import TDMPCConfig
 
 BINS, REACH = 101, 10.0
@@ -173,7 +172,7 @@ class TDMPCPolicy(PartsPolicy):
         if mode == "greedy":
             sample = plan.mean[:, 0]
         else:
-            sample = plan.draw(torch.rand(len(latent), device=latent.device, generator=generator))
+            sample = plan.draw(torch.rand(latent.shape[0], device=latent.device, generator=generator))
             if mode == "explore":
                 noise = torch.empty_like(sample).normal_(generator=generator)
                 sample = (sample + plan.std[:, 0] * noise).clamp(-1, 1)
@@ -210,12 +209,9 @@ class TDMPCPolicy(PartsPolicy):
         )
 
     def one_pass(self) -> Policy:
-        """Return how it acts without planning; planning is many passes through the model."""
+        """Return its policy network alone, where it acts without planning."""
         if self._settings.plan:
-            raise UserError(
-                "a policy of tdmpc that plans can't be exported: acting is many passes of its networks; one that was trained "
-                "with algorithm.plan=false can, by its policy network"
-            )
+            return self
         encoder, actor = self._model.encoder, self._model.actor
         reads: nn.Module = nn.Sequential(encoder, actor)
         if isinstance(encoder, GroupReader):

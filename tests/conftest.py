@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import getpass
 import itertools
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,8 @@ import pytest
 import torch
 
 TESTS = Path(__file__).parent
+_INDUCTOR = os.path.join(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+"""Where torch's compiler keeps what it makes, unless told otherwise."""
 # Of Etude as a user meets it: commands, runs from start to end, processes, pages. All others mirror a package of src/etude.
 OF_THE_WHOLE = {"attack", "bench", "cli", "docs", "faults", "verification"}
 
@@ -63,5 +68,7 @@ def home(data_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = next(data_homes)
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
     monkeypatch.setenv("ETUDE_CACHE", str(folder / "cache"))
+    # Torch's own cache stays where it is from test to test: what one has compiled, the next need not.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", os.environ.get("TORCHINDUCTOR_CACHE_DIR", _INDUCTOR))
     monkeypatch.delenv("ETUDE_RUNS", raising=False)
     return folder

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-optional coverage attack lint types install docs clean
+.PHONY: demo test test-slow test-optional coverage attack lint types install docs site clean
 
 install: $(VENV)/.installed
 
@@ -50,6 +50,10 @@ docs: install  ## Refresh the generated parts of the documentation.
 	$(BIN)/python -m tools.reference.wrappers docs/wrappers.md
 	$(BIN)/python -m tools.reference.robots docs/robots.md
 	$(BIN)/python -m tools.reference.metrics docs/metrics.md
+
+site: install  ## These pages as a site that works offline, in build/site; any warning is an error.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[site]'
+	$(BIN)/python -m tools.site build/site
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist src/*.egg-info

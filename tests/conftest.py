@@ -72,5 +72,6 @@ def home(data_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder of its own, so that no test signs runs with the user's key; it is made when something is written there."""
     folder = next(data_homes)
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
+    monkeypatch.setenv("ETUDE_CACHE", str(folder / "cache"))
     monkeypatch.delenv("ETUDE_RUNS", raising=False)
     return folder

@@ -37,7 +37,8 @@ BELOW = {
     "saved_components": "training workflows acting components environments runs compute config",
     "comparison": "runs telemetry",
     "reporting": "comparison runs telemetry",
-    "deploy": "using robots environments workflows acting components config",
+    "deploy": "using robots environments workflows acting components compute config",
+    "publishing": "deploy using training reporting runs config",
     "verification": "training orchestration runs telemetry compute config",
     "diagnosis": "training environments compute config",
     "launching": "",
@@ -47,8 +48,8 @@ BELOW = {
     "tuning": "training runs telemetry compute config",
     "ui": "inspecting control comparison runs telemetry",
     "api": "using training saved_components orchestration workflows acting buffers environments runs telemetry config",
-    "cli": "ui mcp_server control launching deploy verification diagnosis reporting comparison tuning inspecting using "
-    "training orchestration robots datasets buffers environments runs telemetry compute config",
+    "cli": "ui mcp_server control launching publishing deploy verification diagnosis reporting comparison tuning inspecting "
+    "using training orchestration robots datasets buffers environments runs telemetry compute config",
 }
 HALL = {"__init__", "__main__", "api", "errors"}
 """The only modules that stand directly in the package."""

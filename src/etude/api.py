@@ -1,10 +1,10 @@
 """Etude from Python: the command line's verbs, with the same config and the same runs.
 
-run = etude.start("CartPole-v1:ppo", "training.total_steps=50000")
-for row in run:
-    if row.get("eval/return_mean", 0) > 400:
-        break                      # saved and stopped; another `for row in run` goes on
-run.evaluate(100)
+    run = etude.start("CartPole-v1:ppo", "training.total_steps=50000")
+    for row in run:
+        if row.get("eval/return_mean", 0) > 400:
+            break                      # saved and stopped; another `for row in run` goes on
+    run.evaluate(100)
 """
 
 from __future__ import annotations
@@ -144,7 +144,10 @@ def resume(run: stored.Run | str | Path, *words: str, runs: Path | str | None = 
 def load_policy(
     run: stored.Run | str | Path, checkpoint: str | None = None, *, runs: Path | str | None = None, num_envs: int | None = None
 ) -> tuple[Policy, VectorEnvironment]:
-    """Return a policy and an environment like the one it was trained in; a path may lead to a checkpoint, or a file of one."""
+    """Return a policy and an environment like the one it was trained in; a path may lead to a checkpoint, or a file of one.
+
+    hub:OWNER/NAME is one that was published on Hugging Face, and is trusted no more than any stranger's run.
+    """
     return open_policy(run, checkpoint, root=runs).with_environment(num_envs)
 
 

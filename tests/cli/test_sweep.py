@@ -115,6 +115,8 @@ def test_words_win_over_the_sweep_and_a_dry_run_starts_nothing(capsys: pytest.Ca
         (["sweep"], "etude sweep: name the sweep's file"),
         (["sweep", "grid.yaml", "--config", "grid.yaml"], "grid.yaml and --config grid.yaml: one file, please"),
         (["sweep", "resume", "grid"], "there is no runs directory"),
+        (["tune", "Cartpole-v1:ppo"], "unknown environment 'Cartpole-v1'; did you mean 'CartPole-v1'?"),
+        (["tune", "Cartpole-v1:ppo", "--dry"], "unknown environment 'Cartpole-v1'; did you mean 'CartPole-v1'?"),
         (["tune", "CartPole-v1:random"], "random has no search space of its own"),
         (["tune", "CartPole-v1:ppo", "--trials", "0"], "--trials 0: must be at least 1"),
     ],

@@ -43,12 +43,14 @@ class Moment(SimpleNamespace):
 def episode(commands: Commands, state: Any, steps: int = 20) -> None:
     for _ in range(steps):
         commands.step(state)
-    commands.begin(state, torch.ones(state.count, dtype=torch.bool))
+    everyone = torch.ones(state.count, dtype=torch.bool)
+    commands.end(state, everyone)
+    commands.begin(state, everyone)
 
 
 def made(count: int, *, training: bool = True, config: CommandConfig = CONFIG) -> tuple[Commands, Any]:
-    commands = Commands(config, torch.Generator().manual_seed(0), count, training=training)
     state: Any = Moment(count)
+    commands = Commands(config, state, torch.Generator().manual_seed(0), training=training)
     commands.start()
     commands.begin(state, torch.ones(count, dtype=torch.bool))
     return commands, state

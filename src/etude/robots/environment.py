@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from etude.errors import EtudeError, UserError
 from etude.robots.commands import Commands
 from etude.robots.driving.drawing import RobotCamera, View, read_view
 from etude.robots.models.description import load_robot, matches
+from etude.robots.motions.files import load_motion
+from etude.robots.motions.following import in_time, with_files
+from etude.robots.motions.motion import Motion
 from etude.robots.observing import ObservationGroup
 from etude.robots.rotations import from_yaw
 from etude.robots.scene import build_scene
@@ -29,10 +33,11 @@ from etude.robots.simulators.choice import choose_simulator, simulate
 from etude.robots.state import Memory, State
 from etude.robots.symmetry import mirror_of
 from etude.robots.telling import Telling, shares_of_ends
+from etude.robots.terms import motions  # noqa: F401 # which offers its terms
 from etude.robots.terms.bodies import bodies_of, patterns_of
-from etude.robots.terms.randomizations import RANDOMIZATIONS, build_randomizations
+from etude.robots.terms.randomizations import build_randomizations, find_randomization
 from etude.robots.terms.rewards import REWARDS
-from etude.robots.terms.table import check_values, options_of
+from etude.robots.terms.table import check_values, options_of, own_values
 from etude.robots.terms.terminations import TERMINATIONS
 from etude.robots.terrain import Levels, Terrain
 from etude.robots.trouble import Trouble
@@ -60,7 +65,8 @@ class RobotVector(VectorEnvironment):
     ) -> None:
         """`device` is where the learner is; `capture` captures the parts of a step as CUDA graphs if they run there too."""
         assert config.robot is not None
-        task = self.task = config.robot
+        task = config.robot
+        self._config = config
         self.num_envs, self.training = num_envs, training
         self.description = load_robot(task.files or task.model)
         patterns = [pattern for section in (task.rewards, task.terminations) for pattern in bodies_of(section)]
@@ -72,15 +78,20 @@ class RobotVector(VectorEnvironment):
                 f"{task.terrain.tile / 2:g} m"
             )
         self.scene = build_scene(task, self.description, patterns, self.terrain)
+        self.motion = Motion(load_motion(task.motion, self.scene), self.device) if task.motion.file else None
+        self.task = task if self.motion is None else in_time(task, self.motion)
         self.simulation = simulate(kind, self.scene, num_envs, self.device)
         self.dt = task.timestep * task.decimation
         self.max_episode_steps = self.episode_steps = config.max_episode_steps or task.usual_episode_steps
         self.generator = torch.Generator(self.device)
         self.memory = Memory(self.scene, num_envs, self.device)
         self.state = State(self.simulation, self.memory, self.dt, self.terrain)
+        self.state.motion = self.motion
         self.levels = None if self.terrain is None else Levels(self.terrain, num_envs, self.generator, training=training)
         self.telling = Telling(self.levels)
-        self.commands = Commands(task.commands, self.generator, num_envs, training=training)
+        self.commands = Commands(self.task.commands, self.state, self.generator, training=training)
+        promote, where = task.terrain.promote, "environment.robot.terrain.promote"
+        self._own_promotion = own_values(promote, where, self.state, (num_envs,)) if promote and training else None
         wanted = task.randomization if training else {}
         self.randomizations = build_randomizations(wanted, self.state, self.generator)
         self.groups = self._build_groups(task)
@@ -138,7 +149,7 @@ class RobotVector(VectorEnvironment):
         if "randomized" in terms:
             where = f"environment.robot.observations.{group}.randomized"
             name = options_of(terms["randomized"], where).get("name", "floor_friction")
-            if name in RANDOMIZATIONS and self.task.randomization.get(name) is None:
+            if find_randomization(name, f"{where}.name={name}") and self.task.randomization.get(name) is None:
                 raise UserError(f"{where}.name={name}: the task draws no {name} (environment.robot.randomization)")
 
     def _build_rewards(self, task: RobotConfig) -> dict[str, tuple[Any, float]]:
@@ -306,11 +317,18 @@ class RobotVector(VectorEnvironment):
 
     def _begin_again(self, ended: Tensor) -> None:
         """Begin new episodes for robots whose last one has ended, (N,) bool."""
-        memory = self.memory
         if self.levels is not None:
-            asked = memory.command[:, :2].norm(dim=-1) * memory.age * self.dt
-            self.levels.move(ended, self.state.base_position[:, :2], asked)
+            self.levels.move(ended, self._change_of_level())
+        self.commands.end(self.state, ended)
         self._begin(ended)
+
+    def _change_of_level(self) -> Tensor:
+        """Return 1 for who is ready for harder ground, −1 for who is not for this one. (N,)"""
+        state, memory = self.state, self.memory
+        if self._own_promotion is not None:
+            return self._own_promotion(state)
+        asked = memory.command[:, :2].norm(dim=-1) * memory.age * self.dt
+        return self.levels.judge(state.base_position[:, :2], asked)  # type: ignore[union-attr] # there are levels
 
     def _look(self, begun: Tensor) -> Observation:
         """Return what is seen after the robots `begun` (N,) have begun an episode."""
@@ -386,6 +404,10 @@ class RobotVector(VectorEnvironment):
         self._sent.copy_(torch.where(which[:, None], self._action_offset, self._sent))
         self.state.refresh()
         self.commands.begin(self.state, which)
+        if self.motion is not None and self.task.motion.start:
+            places = (scene, joints, self.state.joint_dofs)
+            self.simulation.place(which, *self.motion.reset_state(self.memory.phase, qpos, qvel, places))
+            self.state.refresh()
 
     def _observation(self, parts: dict[str, Tensor]) -> Observation:
         return next(iter(parts.values())) if len(parts) == 1 else parts
@@ -402,6 +424,20 @@ class RobotVector(VectorEnvironment):
         if self._camera is None:
             self._camera = RobotCamera(self.scene.model, self.scene.base_body, self._view)
         return self._camera.take(self.simulation.data(self._view.robot))
+
+    def reference(self, group: str) -> Tensor | None:
+        """Return what a group would see in each frame of the motion, without noise, (T, k); None where there is no motion."""
+        if self.motion is None:
+            return None
+        frames = self.motion.frames
+        still = replace(self.task.reset, position=0.0, yaw=0.0, joints=0.0, velocity=0.0)
+        plain = with_files(replace(self.task, reset=still, simulator="cpu"), self.task)
+        posing = RobotVector(replace(self._config, robot=plain, num_envs=frames), frames)
+        if group not in posing.groups:
+            raise UserError(f"environment.robot.observations.{group}: there is no such group ({', '.join(posing.groups)})")
+        posing.commands.fixed_phase = torch.arange(frames) / frames
+        observation, _ = posing.reset(range(frames))
+        return (observation[group] if isinstance(observation, dict) else observation).to(self.device)
 
     def mirror(self) -> Mirror:
         """Return how left and right change places in observations and actions."""

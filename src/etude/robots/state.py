@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from etude.robots.motions.motion import Motion
 from etude.robots.rotations import rotate, rotate_inverse, yaw_of
 from etude.robots.scene import Scene
 from etude.robots.simulators.simulation import Simulation
@@ -100,6 +101,8 @@ class State:
         self.simulation, self.scene, self.memory, self.dt = simulation, simulation.scene, memory, dt
         self.terrain = terrain
         """The ground, where it is not flat."""
+        self.motion: Motion | None = None
+        """What the robot is to do, where a task says so."""
         self.count, self.device = simulation.count, simulation.device
         scene = self.scene
 

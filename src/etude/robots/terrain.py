@@ -210,7 +210,7 @@ def _shares(config: TerrainConfig) -> dict[str, float]:
 
 
 class Levels:
-    """Which tile each robot is on: it moves to a harder one when it walks off, and to an easier one when it gets nowhere."""
+    """Which tile each robot is on."""
 
     def __init__(self, terrain: Terrain, count: int, generator: torch.Generator, *, training: bool) -> None:
         config = terrain.config
@@ -232,15 +232,19 @@ class Levels:
         """Where each robot begins, (N, 2)."""
         return self.terrain.origins[self.level, self.column]
 
-    def move(self, which: Tensor, position: Tensor, asked: Tensor) -> None:
-        """Change the levels of robots `which` (N,) by how far they got from their origin, and how far they were asked to."""
+    def judge(self, position: Tensor, asked: Tensor) -> Tensor:
+        """Return 1 for who has walked off its tile, −1 for who has not got half as far as it was asked to, m. (N,)"""
+        walked = (position - self.origin).norm(dim=-1)
+        harder = walked > self.terrain.config.tile / 2
+        easier = (walked < 0.5 * asked) & ~harder
+        return harder.long() - easier.long()
+
+    def move(self, which: Tensor, change: Tensor) -> None:
+        """Change the levels of robots `which` (N,) by 1, 0 or −1, (N,)."""
         levels = self.terrain.config.levels
         anywhere = torch.randint(levels, self.level.shape, generator=self._generator, device=self.level.device)
         if not self._moves:
             return
-        walked = (position - self.origin).norm(dim=-1)
-        harder = walked > self.terrain.config.tile / 2
-        easier = (walked < 0.5 * asked) & ~harder
-        level = (self.level + harder.long() - easier.long()).clamp(min=0)
+        level = (self.level + change.long().clamp(-1, 1)).clamp(min=0)
         level = torch.where(level >= levels, anywhere, level)  # who has walked the hardest one walks any
         self.level.copy_(torch.where(which, level, self.level))

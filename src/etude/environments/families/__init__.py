@@ -127,6 +127,13 @@ FAMILIES = (
         module="small_tasks",
     ),
     Family(
+        "arcade",
+        "Etude's arcade-like tasks",
+        "BrickWall-v0",
+        r"(BrickWall|RoadCrossing|FruitFall)-v0",
+        module="arcade",
+    ),
+    Family(
         "mujoco",
         "MuJoCo",
         "HalfCheetah-v5",
@@ -134,8 +141,15 @@ FAMILIES = (
         packages=("mujoco",),
         module="mujoco",
     ),
-    # Tasks for Etude's own robots, by their presets: Gymnasium knows none of them.
-    Family("robots", "Robots", "quadruped-flat", r"(quadruped|biped|ball)-(flat|rough)", packages=("mujoco",), extra="mujoco"),
+    # Tasks for Etude's own robots and for those of packages, by their presets: Gymnasium knows none of them.
+    Family(
+        "robots",
+        "Robots",
+        "quadruped-flat",
+        r"(quadruped|biped|ball|go1|go2|anymal|g1)-(flat|rough|climb|motion)",
+        packages=("mujoco",),
+        extra="mujoco",
+    ),
     Family(
         "box2d",
         "Box2D",

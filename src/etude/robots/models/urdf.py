@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import mujoco  # type: ignore[import-untyped] # compiled, without stubs
+import numpy as np
 
 from etude.errors import UserError
 
@@ -30,6 +31,7 @@ def read_urdf(path: Path) -> Any:
         raise UserError(f"{path.name}: can't be read as a URDF: it begins with <{robot.tag}>, not with <robot>")
     compiler = _compiler(robot)
     _find_meshes(robot, path, compiler.attrib.pop("meshdir", ""))
+    _mend_inertias(robot)
     compiler.set("strippath", "false")  # a URDF's meshes lose their folders otherwise
     try:
         spec = _mujoco.MjSpec.from_string(ElementTree.tostring(robot, encoding="unicode"))
@@ -39,6 +41,11 @@ def read_urdf(path: Path) -> Any:
     spec.compiler.fusestatic = False
     # Inertias from CAD often break A + B ≥ C in the last digit.
     spec.compiler.balanceinertia = True
+    weigh_nothing = {str(link.get("name")) for link in robot.iter("link") if not _weighs(link)}
+    for body in spec.bodies:
+        if body.name in weigh_nothing and not list(body.joints):
+            for geom in body.geoms:
+                geom.mass = 0.0  # what collides would weigh as much as water
     if not any(link.get("name") == "world" for link in robot.iter("link")):
         for root in list(spec.worldbody.bodies):
             root.add_freejoint(name=f"{root.name}_floats")
@@ -52,6 +59,24 @@ def _compiler(robot: ElementTree.Element) -> ElementTree.Element:
         settings = ElementTree.SubElement(robot, "mujoco")
     compiler = settings.find("compiler")
     return ElementTree.SubElement(settings, "compiler") if compiler is None else compiler
+
+
+def _weighs(link: ElementTree.Element) -> bool:
+    mass = link.find("inertial/mass")
+    return mass is not None and float(mass.get("value", 0.0)) > 0
+
+
+def _mend_inertias(robot: ElementTree.Element) -> None:
+    """Take what is off the diagonal from inertias that no body has: in published files they are slips of small links.
+
+    MuJoCo refuses them, and mends no more than A + B ≥ C.
+    """
+    for inertia in robot.iter("inertia"):
+        xx, yy, zz, xy, xz, yz = (float(inertia.get(f"i{axes}", 0.0)) for axes in ("xx", "yy", "zz", "xy", "xz", "yz"))
+        moments = np.linalg.eigvalsh([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        if min(xx, yy, zz) > 0 and moments[0] < 1e-9 * moments[-1]:
+            for axes in ("xy", "xz", "yz"):
+                inertia.set(f"i{axes}", "0")
 
 
 def _find_meshes(robot: ElementTree.Element, path: Path, folder: str) -> None:

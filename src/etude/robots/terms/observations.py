@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from etude.config.constraints import PositiveFloat
-from etude.errors import UserError, did_you_mean
+from etude.errors import UserError
 from etude.robots.rotations import euler_of, from_yaw, rotate
 from etude.robots.state import State
-from etude.robots.terms.randomizations import RANDOMIZATIONS
+from etude.robots.terms.randomizations import find_randomization
 from etude.robots.terms.table import Table
 
 OBSERVATIONS = Table("observation term")
@@ -147,10 +147,8 @@ def _scan_grid(length: float, width: float, step: float, device: torch.device) -
 @OBSERVATIONS.add
 def randomized(state: State, name: str = "floor_friction") -> Tensor:
     """What a randomisation drew for this robot, by its name"""
-    if name not in RANDOMIZATIONS:
-        near = did_you_mean(name, RANDOMIZATIONS) or f" (there are {', '.join(sorted(RANDOMIZATIONS))})"
-        raise UserError(f"environment.robot.observations: randomized.name={name}: unknown randomisation{near}")
     value = state.drawn.get(name)
     if value is None:  # before the first draw, and where nothing is drawn: of the same size all the same
-        return torch.zeros(state.count, RANDOMIZATIONS[name].width(state.scene), device=state.device)
+        drawn_by = find_randomization(name, f"environment.robot.observations: randomized.name={name}")
+        return torch.zeros(state.count, drawn_by.width(state.scene), device=state.device)
     return value.float().view(state.count, -1)

@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from etude.config.constraints import Bounds, Interval, NonNegativeFloat, above, at_least, between
+from etude.config.registry import import_own, is_import_path
 from etude.config.robots import Durations, Range
 from etude.config.validate import Validator
 from etude.errors import UserError, did_you_mean
@@ -391,16 +392,27 @@ class Push(Randomization):
         left.copy_(torch.where(due[:, None], again, left))
 
 
+def find_randomization(name: str, where: str) -> type[Randomization]:
+    """Return a randomisation by its name, or a user's own class by its import path."""
+    if name in RANDOMIZATIONS:
+        return RANDOMIZATIONS[name]
+    if not is_import_path(name):
+        near = did_you_mean(name, RANDOMIZATIONS) or f" (there are {', '.join(sorted(RANDOMIZATIONS))})"
+        raise UserError(f"{where}: unknown randomisation{near}")
+    cls = import_own(name, f"{where}: randomisation")
+    if not (isinstance(cls, type) and issubclass(cls, Randomization)):
+        raise UserError(f"{where}: is no class derived from {Randomization.__module__}.{Randomization.__name__}")
+    cls.name = name
+    return cls
+
+
 def build_randomizations(config: dict[str, Any], state: State, generator: Generator) -> list[Randomization]:
     """Return the randomisations that a task names; null takes one out."""
     where, built = "environment.robot.randomization", []
     for name, options in config.items():
         if options is None:
             continue
-        if name not in RANDOMIZATIONS:
-            near = did_you_mean(name, RANDOMIZATIONS) or f" (there are {', '.join(sorted(RANDOMIZATIONS))})"
-            raise UserError(f"{where}.{name}: unknown randomisation{near}")
-        cls = RANDOMIZATIONS[name]
+        cls = find_randomization(name, f"{where}.{name}")
         built.append(
             cls(Validator().build(cls.Options, options_of(options, f"{where}.{name}"), f"{where}.{name}"), state, generator)
         )

@@ -251,10 +251,13 @@ def action_smoothness(state: State) -> Tensor:
 
 @REWARDS.add_for_feet()
 def gait(state: State, swing_height: PositiveFloat = 0.06, slip_width: PositiveFloat = 0.25) -> Tensor:
-    """Mean over feet; in stance contact · exp(−|v_xy|² / slip_width²), in swing (no contact) · min(1, height / swing_height)"""
+    """Mean over feet; in stance contact · exp(−|v_xy|² / slip_width²), in swing (no contact) · min(1, height / wanted), where
+    the height wanted is an arc of the clock: swing_height · sin of the swing"""
     contact = state.feet_in_contact.float()
     slip = _exponential(_total(state.feet_velocity[..., :2]), slip_width)
-    lift = (state.feet_height / swing_height).clamp(0, 1)
+    # An arc, for a foot that is to be high from the first moment of its swing to the last goes far above what is asked.
+    wanted = swing_height * (-(2 * torch.pi * state.feet_phase).sin()).clamp(min=0.2)
+    lift = (state.feet_height / wanted).clamp(0, 1)
     return torch.where(state.feet_should_stand, contact * slip, (1 - contact) * lift).mean(-1)
 
 

@@ -33,12 +33,33 @@ def _is_number(value: Any) -> bool:
 def check_values(values: Any, shape: tuple[int, ...], where: str, dtype: torch.dtype | None = None) -> None:
     """Refuse what a term returned if it is no tensor of this shape (-1: any size)."""
     found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-    asked = f"({shape[0]},)" if len(shape) == 1 else f"({shape[0]}, k)"
+    asked = f"({shape[0]},)" if len(shape) == 1 else f"({shape[0]}, {'k' if shape[1] == -1 else shape[1]})"
     fits = isinstance(found, tuple) and len(found) == len(shape)
     if not (fits and all(want in (-1, size) for want, size in zip(shape, found, strict=True))):
         raise UserError(f"{where}: returned {found}, and must return {asked}: a row for each robot")
     if dtype is not None and values.dtype != dtype:
         raise UserError(f"{where}: returned {values.dtype}, and must return {asked} of {dtype}")
+
+
+def own_term(path: str, where: str, kind: str) -> Term:
+    """Import a function of the user's: it takes a state first, and everything else has a default."""
+    term: Any = import_own(path, f"{where}: {kind}")
+    if not callable(term) or isinstance(term, type):
+        raise UserError(f"{where}: is no function of a state")
+    parameters = list(inspect.signature(term).parameters.values())
+    if not parameters or parameters[0].name != "state" or parameters[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        raise UserError(f"{where}: its first parameter must be `state`, as in def {term.__name__}(state)")
+    for other in parameters[1:]:
+        if other.default is other.empty:
+            raise UserError(f"{where}: its parameter `{other.name}` needs a default, which a task may then change")
+    return cast("Term", term)
+
+
+def own_values(path: str, where: str, state: State, shape: tuple[int, ...]) -> Term:
+    """Import a function of the user's that returns so many numbers of each robot; -1 stands for any number."""
+    term = own_term(path, where, "function")
+    check_values(term(state), shape, where)
+    return term
 
 
 class Table:
@@ -82,24 +103,11 @@ class Table:
     def find(self, name: str, where: str) -> Term:
         """Return a term, or a user's own function by its import path; an unknown name is an error that lists what there is."""
         if name not in self.terms and is_import_path(name):
-            return self._own(name, where)
+            return own_term(name, f"{where}.{name}", self.kind)
         if name not in self.terms:
             near = did_you_mean(name, self.terms) or f" (there are {', '.join(sorted(self.terms))})"
             raise UserError(f"{where}.{name}: unknown {self.kind}{near}")
         return self.terms[name]
-
-    def _own(self, name: str, where: str) -> Term:
-        """Import a function of the user's: it takes a state first, and everything else has a default."""
-        term: Any = import_own(name, f"{where}.{name}: {self.kind}")
-        if not callable(term) or isinstance(term, type):
-            raise UserError(f"{where}.{name}: is no function of a state")
-        parameters = list(inspect.signature(term).parameters.values())
-        if not parameters or parameters[0].name != "state" or parameters[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
-            raise UserError(f"{where}.{name}: its first parameter must be `state`, as in def {term.__name__}(state)")
-        for other in parameters[1:]:
-            if other.default is other.empty:
-                raise UserError(f"{where}.{name}: its parameter `{other.name}` needs a default, which a task may then change")
-        return cast("Term", term)
 
     def bind(self, name: str, options: Mapping[str, Any], where: str, *, feet: int | None = None) -> Callable[[State], Tensor]:
         """Return the term with its options fixed; options that it does not have, or feet that a robot lacks, are errors."""

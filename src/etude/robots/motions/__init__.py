@@ -1,0 +1,1 @@
+"""Motions to follow: made, or read from files."""

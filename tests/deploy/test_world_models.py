@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 from etude.acting.policy import Policy
 from etude.config.compose import compose
-from etude.deploy.check import TOLERANCE, largest_difference
 from etude.deploy.acting_graph import graph_of
+from etude.deploy.check import TOLERANCE, largest_difference
 from etude.deploy.graph import PolicyGraph
 from etude.deploy.onnx_file import onnx_model, run_onnx
 from etude.deploy.torch_files import capture, exported_program, run_exported_program, run_torchscript, torchscript

@@ -257,6 +257,7 @@ def _sum_small_products(graph: torch.fx.GraphModule) -> None:
             else:
                 continue
             total = reduce(lambda one, other: add.call_function(torch.add, (one, other)), terms)
+        total.meta = dict(node.meta)  # without which torch keeps nothing of the graph
         node.replace_all_uses_with(total)
         add.erase_node(node)
     graph.recompile()

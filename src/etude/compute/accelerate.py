@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from etude.compute.kept_code import KeptCode, Plan, use_own_cache
+from etude.compute.lazy_compiler import let_compiler_in
 
 Mode = Literal["eager", "numpy", "compiled", "captured", "compiled and captured"]
 REPAYS_COMPILING = 50_000
@@ -176,6 +177,7 @@ class CompiledApart:
 
     def _compile(self, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
         use_own_cache()
+        let_compiler_in()
         from torch._inductor.compile_fx import compile_fx  # takes two seconds, and only those who compile wait for it
 
         called: list[tuple[tuple[Tensor, ...], Sequence[Tensor]]] = []

@@ -45,7 +45,7 @@ BELOW = {
     "control": "training runs config",
     "mcp_server": "control comparison runs telemetry",
     "testing": "training orchestration workflows environments runs telemetry compute config",
-    "tuning": "training runs telemetry compute config",
+    "tuning": "training environments runs telemetry compute config",
     "ui": "inspecting control comparison runs telemetry",
     "api": "using training saved_components orchestration workflows acting buffers environments runs telemetry config",
     "cli": "ui mcp_server control launching publishing deploy verification diagnosis reporting comparison tuning inspecting "

@@ -24,6 +24,8 @@ REPLAY = (
 )
 CASES = {
     "ppo": ("CartPole-v1:ppo", *ROLLOUTS, "algorithm.batch_size=32", "algorithm.epochs=2"),
+    "ppo_student": ("CartPole-v1:ppo_student", *ROLLOUTS, "algorithm.batch_size=32", "algorithm.epochs=2"),
+    "ppo_amp": ("quadruped-motion:ppo_amp", "environment.num_envs=4", "algorithm.rollout_steps=16", "algorithm.epochs=2"),
     "a2c": ("CartPole-v1:a2c", *ROLLOUTS),
     "reinforce": ("CartPole-v1:reinforce", *ROLLOUTS),
     "q_learning": ("FrozenLake-v1:q_learning",),

@@ -312,6 +312,8 @@ def test_the_policy_remembers_what_it_saw_and_did() -> None:
 
 
 def test_without_a_memory_it_is_one_pass() -> None:
+    policy = collected()[0].policy()
+    assert policy.one_pass() is policy
     for spec in (CART, "Pendulum-v1:world_models"):
         workflow, replay, _ = collected(spec, "algorithm.memory=off")
         chance = torch.Generator().manual_seed(1)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from etude.compute.captured import Captured
 from etude.compute.kept_code import KeptCode, Plan, use_own_cache
 from etude.compute.lazy_compiler import let_compiler_in
 
@@ -101,6 +102,11 @@ def compile_apart(function: Any, device: torch.device, *fixed: Any, kept: KeptCo
     """
     heed_no_advice(device)
     return CompiledApart(function, fixed, _ON_CPU if device.type == "cpu" else _ON_GPU, kept)
+
+
+def at_once(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+    """Return a function of tensors as it is best called on a device: on CUDA captured, where `Captured` says of what kind."""
+    return Captured(function) if device.type == "cuda" else function
 
 
 def heed_no_advice(device: torch.device) -> None:

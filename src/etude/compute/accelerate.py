@@ -220,12 +220,13 @@ class CompiledApart:
 
 def _that_can_be_kept(graph: torch.fx.GraphModule, examples: Any, options: dict[str, Any]) -> tuple[Any, Any]:
     """Compile a graph, and return the code and what of it can be saved; None where torch can't save it."""
+    from torch._functorch import config
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.standalone_compile import AOTCompiledArtifact
 
-    with torch._functorch.config.patch(bundled_autograd_cache=True):
+    with config.patch(bundled_autograd_cache=True):
         code: Any = compile_fx(graph, examples, config_patches=options)
-    return code, AOTCompiledArtifact(code) if hasattr(code, "serialize") else None
+    return code, AOTCompiledArtifact(code) if getattr(code, "serialize", None) is not None else None
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-optional coverage attack lint types install docs site clean
+.PHONY: demo test test-slow test-optional coverage attack lint types install docs site release clean
 
 install: $(VENV)/.installed
 
@@ -54,6 +54,10 @@ docs: install  ## Refresh the generated parts of the documentation.
 site: install  ## These pages as a site that works offline, in build/site; any warning is an error.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[site]'
 	$(BIN)/python -m tools.site build/site
+
+release: install  ## Wheel and sdist, and the README's ten minutes in an empty environment.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	$(BIN)/python -m tools.release dist
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist src/*.egg-info

@@ -36,7 +36,7 @@ class Pier(gymnasium.Env):
         return np.array([self.position, self.speed], np.float32)
 
 
-gymnasium.register("Pier-v0", Pier, max_episode_steps=60)
+gymnasium.register("Pier-v0", lambda **kwargs: Pier(**kwargs), max_episode_steps=60)
 
 if __name__ == "__main__":
     print([remark.says for remark in check_environment("Pier-v0") if remark.level != "fine"])

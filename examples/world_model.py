@@ -6,6 +6,7 @@ import torch
 
 import etude
 from etude.using.stored_policy import open_policy
+from etude.workflows.recurrent_model import ModelWorkflow
 
 if __name__ == "__main__":
     # Without stored latents a window can begin anywhere, with nothing in mind: that of an episode below does.
@@ -16,6 +17,7 @@ if __name__ == "__main__":
     stored = open_policy(run)
     _, environment = stored.with_environment(num_envs=1)
     workflow = stored.workflow(environment)
+    assert isinstance(workflow, ModelWorkflow)
     environment.close()
     (path,) = etude.play(run.path, 1, max_steps=40)
     steps = path["length"]

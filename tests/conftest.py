@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import gc
+import getpass
 import itertools
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import gymnasium
 import pytest
 import torch
 
 TESTS = Path(__file__).parent
+_INDUCTOR = os.path.join(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+"""Where torch's compiler keeps what it makes, unless told otherwise."""
 # Of Etude as a user meets it: commands, runs from start to end, processes, pages. All others mirror a package of src/etude.
 OF_THE_WHOLE = {"attack", "bench", "cli", "docs", "faults", "verification"}
 
@@ -41,13 +47,22 @@ def deterministic_algorithms_off() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_modules_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A module that a test wrote is not found by the next test that writes one of the same name."""
-    before = set(sys.modules)
+    """A module that a test wrote is not found by the next test that writes one of the same name, nor what it registered.
+
+    Worker processes would import it, and with it what it imports of these tests.
+    """
+    before, places = set(sys.modules), set(sys.path)
     yield
     temporary = str(tmp_path_factory.getbasetemp())
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(temporary):
-            del sys.modules[name]
+    sys.path[:] = [place for place in sys.path if place in places or not place.startswith(temporary)]
+    new = set(sys.modules) - before
+    own = {name for name in new if str(getattr(sys.modules[name], "__file__", None) or "").startswith(temporary)}
+    for name in own:
+        del sys.modules[name]
+    if own:
+        for name, spec in [*gymnasium.registry.items()]:
+            if getattr(spec.entry_point, "__module__", None) in own:
+                del gymnasium.registry[name]
 
 
 @pytest.fixture(scope="session")
@@ -63,5 +78,7 @@ def home(data_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = next(data_homes)
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
     monkeypatch.setenv("ETUDE_CACHE", str(folder / "cache"))
+    # Torch's own cache stays where it is from test to test: what one has compiled, the next need not.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", os.environ.get("TORCHINDUCTOR_CACHE_DIR", _INDUCTOR))
     monkeypatch.delenv("ETUDE_RUNS", raising=False)
     return folder

@@ -1,10 +1,10 @@
 """Etude from Python: the command line's verbs, with the same config and the same runs.
 
-    run = etude.start("CartPole-v1:ppo", "training.total_steps=50000")
-    for row in run:
-        if row.get("eval/return_mean", 0) > 400:
-            break                      # saved and stopped; another `for row in run` goes on
-    run.evaluate(100)
+run = etude.start("CartPole-v1:ppo", "training.total_steps=50000")
+for row in run:
+    if row.get("eval/return_mean", 0) > 400:
+        break                      # saved and stopped; another `for row in run` goes on
+run.evaluate(100)
 """
 
 from __future__ import annotations

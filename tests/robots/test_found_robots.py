@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from etude.cli import run as command
-from etude.config.robots import ResetConfig
+from etude.config.robots import ResetConfig, RobotConfig
 from etude.errors import UserError
+from etude.robots.models import description, found_robots
 from etude.robots.models.description import MODELS, load_robot
 from etude.robots.models.found_robots import find_robot, find_robots
 from etude.robots.models.guessing import guess
+from etude.robots.models.stored_files import store_robot, use_stored_robot
 from tests.robots.robots import rest, robots
 
 MOTORS = "".join(
@@ -48,6 +50,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("etude.robots.models.found_robots.SUITE", ())
+    installed = found_robots._package
+
+    def of_the_test(name: str) -> Path | None:
+        place = installed(name)
+        return place if place is not None and tmp_path in place.parents else None
+
+    monkeypatch.setattr(found_robots, "_package", of_the_test)
+    monkeypatch.setattr(description, "package_folder", lambda package: None)
     return tmp_path
 
 
@@ -75,6 +85,17 @@ def test_a_package_is_looked_into_without_importing_it(mjlab: Path) -> None:
     assert find_robot("menagerie:go1") is None
     assert [robot.full_name for robot in find_robots()] == ["mjlab:unitree_go1"]  # the arm can't move about
     assert "mjlab" not in sys.modules
+
+
+def test_a_run_notes_the_files_of_another_packages_robot_and_says_where_they_have_changed(mjlab: Path, tmp_path: Path) -> None:
+    task = RobotConfig(model="go1")
+    store_robot(task, tmp_path)
+    assert use_stored_robot(task, tmp_path) is None
+    mjlab.write_text(mjlab.read_text().replace('mass="', 'mass="1'))
+    said = use_stored_robot(task, tmp_path)
+    assert said is not None
+    assert said.startswith("the files of the robot go1 have changed since: go1.xml")
+    assert use_stored_robot(RobotConfig(model="quadruped"), tmp_path) is None
 
 
 def test_the_menagerie_is_found_where_it_is_kept(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ REPLAY = (
 )
 CASES = {
     "ppo": ("CartPole-v1:ppo", *ROLLOUTS, "algorithm.batch_size=32", "algorithm.epochs=2"),
+    "ppo_student": ("CartPole-v1:ppo_student", *ROLLOUTS, "algorithm.batch_size=32", "algorithm.epochs=2"),
+    "ppo_amp": ("quadruped-motion:ppo_amp", "environment.num_envs=4", "algorithm.rollout_steps=16", "algorithm.epochs=2"),
     "a2c": ("CartPole-v1:a2c", *ROLLOUTS),
     "reinforce": ("CartPole-v1:reinforce", *ROLLOUTS),
     "q_learning": ("FrozenLake-v1:q_learning",),
@@ -38,6 +40,10 @@ CASES = {
     "sac": ("Pendulum-v1:sac", *REPLAY, *ACTOR_CRITIC),
     "td3": ("Pendulum-v1:td3", *REPLAY, *ACTOR_CRITIC),
     "tqc": ("Pendulum-v1:tqc", *REPLAY, *ACTOR_CRITIC),
+    "flash_sac": (
+        *("Pendulum-v1:flash_sac", *REPLAY, "network.actor={width: 8, blocks: 1}", "network.critic={width: 8, blocks: 1}"),
+        "algorithm.atoms=11",
+    ),
     "sql": ("MultiGoal-v0:sql", *REPLAY, f"network.critic={TINY}"),
     "tdmpc": (
         *("Pendulum-v1:tdmpc", "environment.num_envs=1", "algorithm.learning_starts=64", "algorithm.batch_size=16"),

@@ -81,6 +81,7 @@ SHORT = {
 SELDOM = {"train_every": "8", "batch_size": "16", "train_ratio": "1"}
 """Where nothing is to be learnt, a few updates tell whether they are exact."""
 RELATED = {
+    "ppo_student": {*CHECKS},
     **dict.fromkeys(("dreamer_v1", "dreamer_v2"), {*CHECKS} - {"resume", "policy"}),
     # Two runs with one seed are compared by `resume` as well.
     **{name: {"same_seed"} for name in ("planet", "tdmpc", "world_models", "tqc", "td3", "sql")},
@@ -130,11 +131,12 @@ def seldom(name: str) -> tuple[str, ...]:
 def pairs() -> list[Any]:
     """Every algorithm with every check; seconds of learning from a replay buffer and relatives are left to the slow tests.
 
-    What learns from a dataset has nothing to learn of a task: `test_offline.py` and `test_diffusion_policy.py` look at it.
+    What learns from a dataset has nothing to learn of a task: `test_offline.py` and `test_diffusion_policy.py` look at it. What
+    needs a motion to be like has none here: `test_ppo_amp.py`.
     """
     found = []
     for name in algorithms.builtin_names():
-        if name in LEARN_FROM_DATA:
+        if name in LEARN_FROM_DATA or name == "ppo_amp":
             continue
         for check in CHECKS:
             is_slow = ((replays(name) or name in TO_LEARN) and check in LEARNING) or check in RELATED.get(name, ())

@@ -1,8 +1,8 @@
 """Build these pages as a site that works without a network: `python -m tools.site build/site`.
 
-Pages keep their links, which are to files of the repository; here they are copied to where the site has them, and links to files that
-no site shows become text. The reference is made of docstrings, by reading the source alone. A link that leads nowhere, a page that
-is in no list, a warning of any kind: each is an error.
+Pages link to files of the repository; here they are copied to where the site has them, their links follow, and links to what no
+site shows become text. The reference is made of docstrings, by reading the source alone. A link that leads nowhere,
+a page that is in no list, a warning of any kind: each is an error.
 """
 
 from __future__ import annotations

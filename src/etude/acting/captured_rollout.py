@@ -7,9 +7,9 @@ Where the environment lives on the actor's device, nothing in a rollout is the h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,10 +18,21 @@ from etude.acting.actor import Actor
 from etude.acting.episodes import EpisodeStatistics
 from etude.acting.policy import Acts, Way
 from etude.acting.rollout import Standing
-from etude.buffers.rollout import RolloutBuffer
 from etude.compute.captured import capture
 from etude.compute.trees import copy_, map_tree
 from etude.environments.vector import VectorEnvironment
+
+
+class Rows(Protocol):
+    """A buffer that holds one rollout in columns (T, N, ...), and can be written to without counting."""
+
+    columns: dict[str, Any]
+    cursor: int
+    device: torch.device
+
+    def write(self, place: int, row: Mapping[str, Any]) -> None:
+        """Copy one vector step to a place."""
+        ...
 
 
 class CapturedRollout:
@@ -31,20 +42,17 @@ class CapturedRollout:
     place of its own between two calls, which a call overwrites.
     """
 
-    def __init__(
-        self, environment: VectorEnvironment, actor: Actor, buffer: RolloutBuffer, episodes: EpisodeStatistics
-    ) -> None:
+    def __init__(self, environment: VectorEnvironment, actor: Actor, buffer: Rows, episodes: EpisodeStatistics) -> None:
         self.environment, self.actor, self.buffer, self.episodes = environment, actor, buffer, episodes
         self._own: Standing | None = None
         self._graphs: dict[tuple[Way, int, int], Any] = {}
 
     @staticmethod
-    def fits(environment: VectorEnvironment, actor: Actor, buffer: Any) -> bool:
+    def fits(environment: VectorEnvironment, actor: Actor, buffer: Rows) -> bool:
         """Whether all that takes part is a function of tensors on one device, and nothing changes with time on the host."""
         return (
             actor.captured
             and environment.capturable
-            and isinstance(buffer, RolloutBuffer)
             and environment.device == buffer.device == actor.generator.device
             and getattr(actor.who.advance, "__func__", None) is Acts.advance
         )

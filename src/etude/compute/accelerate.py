@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from etude.compute.captured import Captured
 from etude.compute.kept_code import KeptCode, Plan, use_own_cache
 
 Mode = Literal["eager", "numpy", "compiled", "captured", "compiled and captured"]
@@ -100,6 +101,11 @@ def compile_apart(function: Any, device: torch.device, *fixed: Any, kept: KeptCo
     """
     heed_no_advice(device)
     return CompiledApart(function, fixed, _ON_CPU if device.type == "cpu" else _ON_GPU, kept)
+
+
+def at_once(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+    """Return a function of tensors as it is best called on a device: on CUDA captured, where `Captured` says of what kind."""
+    return Captured(function) if device.type == "cuda" else function
 
 
 def heed_no_advice(device: torch.device) -> None:
@@ -251,6 +257,7 @@ def _sum_small_products(graph: torch.fx.GraphModule) -> None:
             else:
                 continue
             total = reduce(lambda one, other: add.call_function(torch.add, (one, other)), terms)
+        total.meta = dict(node.meta)  # without which torch keeps nothing of the graph
         node.replace_all_uses_with(total)
         add.erase_node(node)
     graph.recompile()

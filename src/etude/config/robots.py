@@ -70,8 +70,14 @@ class ActionConfig:
 
 @dataclass(frozen=True)
 class CommandConfig:
-    """The velocity that the robot is asked for, in its own frame."""
+    """The velocity that the robot is asked for, in its own frame; or a place to go to."""
 
+    goal: Literal["velocity", "position"] = "velocity"
+    """What a command is. position: a place, as metres ahead and to the left of the robot, and 0 once it is there."""
+    distance: Annotated[tuple[float, float], Interval(above(0))] = (1.0, 4.0)
+    """Of places to go to, m."""
+    reached: PositiveFloat = 0.15
+    """How near to its place a robot is there, m."""
     forward: Range = (-1.0, 1.0)
     """m/s along the robot."""
     sideways: Range = (-0.5, 0.5)
@@ -107,6 +113,10 @@ class CommandConfig:
         """Refuse levels that would go up and down at once."""
         if self.level_down > self.level_up:
             raise ValueError(f"level_down={self.level_down:g}: must be at most level_up, {self.level_up:g}")
+        if self.goal == "position" and self.levels > 1 and not self.promote:
+            raise ValueError(
+                f"goal=position: levels={self.levels} are of velocities; a function of yours may move them (promote)"
+            )
         if self.promote and self.levels == 1:
             raise ValueError(f"promote={self.promote}: needs levels above 1, which it moves robots through")
 

@@ -32,7 +32,7 @@ class Policy:
         self.metadata = json.loads((Path(folder) / "metadata.json").read_text())
         files = self.metadata["files"]
         chosen = runtime or next((name for name in RUNTIMES if name in files), None)
-        if chosen not in files:
+        if chosen is None or chosen not in files:
             raise SystemExit(f"{folder}: there is no file of it for {chosen or ', '.join(RUNTIMES)}")
         self._run = _loaded(Path(folder) / files[chosen]["file"], chosen, self.metadata)
         self._inputs = self.metadata["inputs"]

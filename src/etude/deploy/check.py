@@ -81,6 +81,7 @@ def _difference_of_chunks(
     policy: Policy, graph: ChunkGraph, space: gymnasium.Space[Any], run: Runner, rows: int, first_seed: int
 ) -> float:
     """Two chunks, each beside the actions that the policy takes one by one."""
+    assert graph.chunk is not None
     seen_steps, actions = graph.chunk
     generator, state = torch.Generator().manual_seed(first_seed), policy.initial_state(rows)
     seen: list[dict[str, Tensor]] = []

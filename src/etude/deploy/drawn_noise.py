@@ -30,7 +30,7 @@ class Draw(NamedTuple):
     dim: int | None
 
     @property
-    def count(self) -> int:
+    def width(self) -> int:
         """Numbers for each row."""
         return math.prod(self.shape)
 
@@ -70,8 +70,8 @@ class Giving(TorchFunctionMode):
     def _next(self) -> Tensor:
         draw = self._left.pop(0)
         first = self._taken[draw.kind]
-        self._taken[draw.kind] += draw.count
-        numbers = self._given[draw.kind][:, first : first + draw.count]
+        self._taken[draw.kind] += draw.width
+        numbers = self._given[draw.kind][:, first : first + draw.width]
         if draw.dim is None:
             return numbers[0].reshape(draw.shape)
         per_row = draw.shape[draw.dim]
@@ -105,7 +105,7 @@ def widths(draws: Sequence[Draw]) -> dict[str, int]:
     """Return how many numbers of each kind a row needs."""
     found: dict[str, int] = {}
     for draw in draws:
-        found[draw.kind] = found.get(draw.kind, 0) + draw.count
+        found[draw.kind] = found.get(draw.kind, 0) + draw.width
     return found
 
 

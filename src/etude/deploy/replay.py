@@ -122,8 +122,8 @@ class _Asking(Policy):
 def _serving(folder: Path, runtime: str) -> Iterator[subprocess.Popen[bytes]]:
     words = ["-c", _WITHOUT_ETUDE, str(folder.absolute() / RUNNER), str(folder.absolute()), "--serve", "--runtime", runtime]
     # -P: the modules beside the script are none of its own.
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-P", *words], cwd=folder, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-P", *words], cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
             yield process
         finally:

@@ -136,7 +136,7 @@ def _evaluate(stored: StoredPolicy, episodes: int) -> dict[str, Any]:
     mode, *_ = stored.modes("auto")
     found = measure(stored, episodes)[mode]
     about = {"run": stored.run.id, "checkpoint": stored.checkpoint.name, "mode": mode, "seed": 0}
-    return {**about, **standard_json(as_json(found))}
+    return standard_json({**about, **as_json(found)})  # type: ignore[return-value] # a mapping, as it was given one
 
 
 def _export(stored: StoredPolicy, folder: Path) -> list[str]:

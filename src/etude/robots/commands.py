@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from etude.config.robots import CommandConfig, Range
-from etude.robots.rotations import wrap
+from etude.robots.rotations import from_yaw, rotate_inverse, wrap
 from etude.robots.state import State
 from etude.robots.terms.table import own_values
 
@@ -82,6 +82,22 @@ class Commands:
             command.copy_(self.fixed.expand_as(command))
         elif self._own is not None:
             command.copy_(self._own(state))
+        elif self.config.goal == "position":
+            command.copy_(self._way(state))
+
+    def _draw_places(self, state: State, which: Tensor, u: Tensor) -> None:
+        """Give the robots `which` (N,) new places around where they are; who is to stand stays there."""
+        near, far = self.config.distance
+        angle, distance = 2 * torch.pi * u[1], near + (far - near) * u[0]
+        away = torch.stack([angle.cos(), angle.sin()], 1) * torch.where(u[4] < self.config.standing, 0.0, distance)[:, None]
+        memory = state.memory
+        memory.goal.copy_(torch.where(which[:, None], state.base_position[:, :2] + away, memory.goal))
+
+    def _way(self, state: State) -> Tensor:
+        """Return where robots' places are, seen from them, (N, 3); 0 for those who are there."""
+        away = state.memory.goal - state.base_position[:, :2]
+        ahead = torch.cat([away, torch.zeros_like(away[:, :1])], 1)
+        return rotate_inverse(from_yaw(state.yaw), ahead) * (away.norm(dim=-1, keepdim=True) > self.config.reached)
 
     def _draw(self, state: State, which: Tensor) -> None:
         """Give the robots `which` (N,) new commands. All numbers are drawn for all, so that no choice moves the stream."""
@@ -99,6 +115,8 @@ class Commands:
         memory.heading.copy_(torch.where(which, heading, memory.heading))
         memory.follows_heading.copy_(torch.where(which, u[6] < config.heading, memory.follows_heading))
         memory.command_left.copy_(torch.where(which, low + (high - low) * u[7], memory.command_left))
+        if config.goal == "position":
+            self._draw_places(state, which, u)
         self._replace(state)
         state.refresh_command()
 

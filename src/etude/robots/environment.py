@@ -90,6 +90,16 @@ class RobotVector(VectorEnvironment):
         self.levels = None if self.terrain is None else Levels(self.terrain, num_envs, self.generator, training=training)
         self.telling = Telling(self.levels)
         self.commands = Commands(self.task.commands, self.state, self.generator, training=training)
+        if (
+            self.levels is not None
+            and task.commands.goal == "position"
+            and task.terrain.curriculum
+            and not task.terrain.promote
+        ):
+            raise UserError(
+                "environment.robot.terrain.curriculum=true: goes by velocities; with commands.goal=position switch it off, or "
+                "say in terrain.promote who is ready for harder ground"
+            )
         promote, where = task.terrain.promote, "environment.robot.terrain.promote"
         self._own_promotion = own_values(promote, where, self.state, (num_envs,)) if promote and training else None
         wanted = task.randomization if training else {}

@@ -92,9 +92,10 @@ class Collector:
 
     def _captured(self, actor: Actor, buffer: Buffer) -> CapturedRollout | None:
         """Return what takes whole rollouts as graphs, from the second one on: the first makes the columns."""
-        if self._paths is not None or not CapturedRollout.fits(self.environment, actor, buffer):
+        if self._paths is not None or not isinstance(buffer, RolloutBuffer):
             return None
-        assert isinstance(buffer, RolloutBuffer)
+        if not CapturedRollout.fits(self.environment, actor, buffer):
+            return None
         known = self._whole
         if known is None or known.actor is not actor or known.buffer is not buffer:
             self._whole = CapturedRollout(self.environment, actor, buffer, self.episodes)

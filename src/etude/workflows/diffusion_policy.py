@@ -26,7 +26,7 @@ from etude.components.networks.denoisers import ACTIONS, CONDITION, STEP, denois
 from etude.components.networks.modes import evaluating
 from etude.components.networks.spec import NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
-from etude.compute.captured import Captured
+from etude.compute.accelerate import at_once
 from etude.compute.noise import Noise
 from etude.compute.trees import map_tree
 from etude.config.constraints import Bounds, Component, PositiveInt, PositiveSchedule, at_least
@@ -101,7 +101,7 @@ class ChunkPolicy(PartsPolicy):
         self._normalizer, self._encoder, self._denoiser = normalizer, encoder, denoiser
         self.diffusion = Diffusion(settings.diffusion_steps).to(head.middle.device)
         self._on_gpu = head.middle.device.type == "cuda"
-        self._made = Captured(self.made) if self._on_gpu else self.made
+        self._made = at_once(self.made, head.middle.device)
 
     @property
     def observation_steps(self) -> int:
@@ -138,7 +138,7 @@ class ChunkPolicy(PartsPolicy):
         seen = map_tree(lambda before, now: _shifted(before, now, is_first), state["seen"], observation)
         due = is_first | (state["done"] >= self._settings.action_steps)
         chunk, done = state["chunk"], state["done"].masked_fill(due, 0)
-        # A captured chunk is one of all rows; elsewhere, only those that need one are worth the time.
+        # On a GPU a chunk is one of all rows; elsewhere, only those that need one are worth the time.
         rows = due.nonzero().squeeze(1)
         if len(rows):
             noise, more = self._noise(len(due) if self._on_gpu else len(rows), generator)

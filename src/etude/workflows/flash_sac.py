@@ -89,6 +89,7 @@ class FlashSAC(SAC):
     Config = FlashSACConfig
     settings: FlashSACConfig
     supports_ranks = False
+    supports_samplers = False
     default_num_envs = 1
 
     @classmethod
@@ -239,7 +240,7 @@ class FlashSAC(SAC):
         return ActResult(self.head.to_environment(sample), {"noise": noise, "left": left}, {"sample": sample})
 
     def act_randomly(self, observation: Observation, state: State, is_first: Tensor, *, generator: Generator) -> ActResult:
-        """Any action, each as likely as the others."""
+        """As SAC: whoever has an `act` of its own says so again."""
         return super().act_randomly(observation, state, is_first, generator=generator)
 
     @property

@@ -10,7 +10,7 @@ and the learning rate is a tensor. Networks with memory learn from whole rollout
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -29,8 +29,6 @@ from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.components.symmetry import find_mirror, mirror_error, with_images
-from etude.compute.accelerate import is_captured
-from etude.compute.captured import Captured
 from etude.compute.weak_methods import weakly
 from etude.config.algorithm import AlgorithmSettings
 from etude.config.constraints import (
@@ -226,7 +224,7 @@ class PPO(PolicyWorkflow):
         self._memory = None
         if any(map(has_memory, roles.values())):
             self._memory = RolloutMemory(roles, context.num_envs, self.accelerated)
-        self._preparing: dict[str, Captured] = {}
+        self._preparing: dict[str, Callable[[], Batch]] = {}
         self._executor = self.executor(self.losses())
 
     def losses(self) -> Update:
@@ -346,11 +344,11 @@ class PPO(PolicyWorkflow):
         return HookResult(updates=len(order))
 
     def _prepared(self, buffer: RolloutBuffer) -> Batch:
-        """Return the rows of a rollout, made as one captured call where updates are captured: its memory stays where it is."""
-        if self._memory is not None or not is_captured(self.context.mode):
+        """Return the rows of a rollout, made by a function of a buffer's memory, which stays where it is."""
+        if self._memory is not None:
             return self._prepare(buffer.columns)
         if buffer.name not in self._preparing:
-            self._preparing[buffer.name] = Captured(partial(weakly(self, self._prepare), buffer.columns))
+            self._preparing[buffer.name] = self.accelerated(partial(weakly(self, self._prepare), buffer.columns))
         return {**self._preparing[buffer.name]()}  # another batch to whoever keeps the last one
 
     def _prepare(self, columns: Mapping[str, Any]) -> Batch:

@@ -5,7 +5,7 @@
     style           r = max(0, 1 − (D(s, s′) − 1)² / 4)
     reward          task_coef · r_task + style_coef · r
 
-The motion is the environment's (`environment.robot.motion`): what the group shows of each of its frames is where `s` comes from.
+The motion is that of the environment (`environment.robot.motion`): `s` is what the group shows of each of its frames.
 A cycle is PPO's; the discriminator learns from each rollout after the policy has.
 """
 
@@ -69,7 +69,7 @@ class PPOAMP(PPO):
     """A policy that is rewarded for moving so that a discriminator takes its motion for the reference."""
 
     Config = AMPConfig
-    settings: AMPConfig
+    settings: AMPConfig  # type: ignore[assignment] # which has all that PPO's has
     discriminator: nn.Module
     supports_samplers: ClassVar[bool] = False
 

@@ -63,7 +63,7 @@ class PPOStudent(PPO):
     """A teacher by PPO, and a student that does what the teacher does without seeing what it sees."""
 
     Config = StudentConfig
-    settings: StudentConfig
+    settings: StudentConfig  # type: ignore[assignment] # which has all that PPO's has
     student: nn.Module
     supports_samplers: ClassVar[bool] = False
 

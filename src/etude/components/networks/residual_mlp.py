@@ -5,7 +5,7 @@
     sphere   |s W [x; 3]| → [ |x + α (|W (s relu(W x))| - x)| ] × blocks → head        SimbaV2 (Lee et al. 2025)
 
 |x| is x at length 1. With unit weights each row of every W is brought back to length 1 after each gradient step, and scales to
-their first length: what grows then are the effects of steps, not the weights. Algorithms do so that call `projection` (flash_sac).
+their first length: what grows then are the effects of steps, not weights. Algorithms do so that call `projection` (flash_sac).
 """
 
 from __future__ import annotations

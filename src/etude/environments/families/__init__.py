@@ -146,7 +146,7 @@ FAMILIES = (
         "robots",
         "Robots",
         "quadruped-flat",
-        r"(quadruped|biped|ball|go1|go2|anymal|g1)-(flat|rough|climb|motion)",
+        r"(quadruped|biped|ball|go1|go2|anymal|g1)-(flat|rough|climb|motion|goto)",
         packages=("mujoco",),
         extra="mujoco",
     ),

@@ -98,7 +98,8 @@ class TensorVector(VectorEnvironment):
         for key, value in self._state.items():
             if value.shape[:1] != (count,) or value.device.type != self.device.type:
                 raise UserError(
-                    f"{name}.begin: '{key}' is {tuple(value.shape)} on {value.device}; it must be ({count}, ...) on {self.device}"
+                    f"{name}.begin: '{key}' is {tuple(value.shape)} on {value.device}; it must be ({count}, ...) on "
+                    f"{self.device}"
                 )
         seen = self.task.observe(self._state)
         parts = seen if isinstance(seen, dict) else {"": seen}

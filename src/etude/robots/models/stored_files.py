@@ -13,17 +13,21 @@ from etude.errors import EtudeError
 from etude.files.atomic import write_json_atomic
 from etude.files.documents import DocumentError, read_json
 from etude.files.regular import own_folder, read_bytes
-from etude.robots.models.description import SUFFIXES, load_robot
+from etude.robots.models.description import SUFFIXES, load_robot, shipped_robots
 
 FOLDER = "robot"
 NOTE = "robot.json"
+PACKAGE_NOTE = "robot_package.json"
 LARGEST = 2**30
 """Far more bytes than any mesh has."""
 
 
 def store_robot(task: RobotConfig | None, provenance: Path) -> None:
-    """Copy the files of a robot that is the user's own; those of Etude and of other packages are known by their names."""
-    if task is None or Path(task.model).suffix not in SUFFIXES:
+    """Copy the files of a robot that is the user's own; of one of another package, note what they hash to."""
+    if task is None or task.model in shipped_robots():
+        return
+    if Path(task.model).suffix not in SUFFIXES:
+        write_json_atomic(provenance / PACKAGE_NOTE, {"model": task.model, "files": _hashes_in_package(task.model)})
         return
     from etude.robots.models.model_files import files_of  # which needs MuJoCo
 
@@ -46,6 +50,8 @@ def use_stored_robot(task: RobotConfig | None, provenance: Path) -> str | None:
 
     Files that are not what was stored are an error: going on with another robot would be another run.
     """
+    if task is not None and (provenance / PACKAGE_NOTE).is_file():
+        return _change_in_package(task, provenance / PACKAGE_NOTE)
     note = _note(provenance / NOTE)
     if note is None or task is None or note["model"] != task.model:
         return None  # made before files were stored, a robot that has none, or another one from now on
@@ -61,6 +67,33 @@ def use_stored_robot(task: RobotConfig | None, provenance: Path) -> str | None:
     if not changed:
         return None
     return f"the robot's files have changed since: {', '.join(changed[:3])}; the run goes on with those that are stored with it"
+
+
+def _hashes_in_package(model: str) -> dict[str, str]:
+    """Return what every file of a robot of another package hashes to, by its name within their common folder."""
+    from etude.robots.models.model_files import files_of  # which needs MuJoCo
+
+    files = files_of(load_robot(model).path)
+    top = Path(os.path.commonpath([path.parent for path in files]))
+    return {path.relative_to(top).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
+
+
+def _change_in_package(task: RobotConfig, path: Path) -> str | None:
+    """Return a line where the files of a robot of another package are not those that the run began with."""
+    try:
+        note: Any = read_json(path)
+    except DocumentError as error:
+        raise EtudeError(f"{path}: {error}; it says which robot the run was made with: put it back from a backup") from error
+    if not isinstance(note, Mapping) or not isinstance(note.get("files"), Mapping) or note.get("model") != task.model:
+        return None  # another robot from now on
+    was, now = note["files"], _hashes_in_package(task.model)
+    changed = [name for name in {**was, **now} if was.get(name) != now.get(name)]
+    if not changed:
+        return None
+    return (
+        f"the files of the robot {task.model} have changed since: {', '.join(changed[:3])}; the run goes on with those of the "
+        "package as it is now, which is another robot: install the version that the run began with"
+    )
 
 
 def _note(path: Path) -> Mapping[str, Any] | None:

@@ -60,6 +60,21 @@ def track_hard(state: State, slope: NonNegativeFloat = 0.2) -> Tensor:
 
 
 @REWARDS.add
+def at_goal(state: State, width: PositiveFloat = 0.5) -> Tensor:
+    """exp(−d² / width²) of the distance to the place to go to"""
+    return _exponential(_total(state.memory.command[:, :2]), width)
+
+
+@REWARDS.add
+def approach(state: State, speed: PositiveFloat = 0.6) -> Tensor:
+    """min(1, speed toward the place to go to / speed); 1 for who is there"""
+    way = state.memory.command[:, :2]
+    distance = way.norm(dim=-1)
+    toward = (state.base_linear_velocity[:, :2] * way).sum(-1) / distance.clamp(min=1e-6)
+    return torch.where(distance > 0, (toward / speed).clamp(-1, 1), 1.0)
+
+
+@REWARDS.add
 def velocity_mismatch(state: State) -> Tensor:
     """(exp(−10 v_z²) + exp(−5 |ω_xy|)) / 2: no motion that was not asked for"""
     vertical = torch.exp(-10 * state.base_linear_velocity[:, 2].square())
@@ -251,13 +266,10 @@ def action_smoothness(state: State) -> Tensor:
 
 @REWARDS.add_for_feet()
 def gait(state: State, swing_height: PositiveFloat = 0.06, slip_width: PositiveFloat = 0.25) -> Tensor:
-    """Mean over feet; in stance contact · exp(−|v_xy|² / slip_width²), in swing (no contact) · min(1, height / wanted), where
-    the height wanted is an arc of the clock: swing_height · sin of the swing"""
+    """Mean over feet; in stance contact · exp(−|v_xy|² / slip_width²), in swing (no contact) · min(1, height / swing_height)"""
     contact = state.feet_in_contact.float()
     slip = _exponential(_total(state.feet_velocity[..., :2]), slip_width)
-    # An arc, for a foot that is to be high from the first moment of its swing to the last goes far above what is asked.
-    wanted = swing_height * (-(2 * torch.pi * state.feet_phase).sin()).clamp(min=0.2)
-    lift = (state.feet_height / wanted).clamp(0, 1)
+    lift = (state.feet_height / swing_height).clamp(0, 1)
     return torch.where(state.feet_should_stand, contact * slip, (1 - contact) * lift).mean(-1)
 
 

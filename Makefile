@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-optional coverage attack lint types install docs clean
+.PHONY: demo test test-slow test-optional coverage attack lint types install docs site release clean
 
 install: $(VENV)/.installed
 
@@ -26,7 +26,7 @@ types: install
 	$(BIN)/pyright
 
 test: install lint types  ## Lint, types, and every test of seconds.
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: install  ## Learning results: minutes to an hour.
 	$(BIN)/python -m pytest -m slow
@@ -42,7 +42,7 @@ attack: install  ## Kill runs, flip bytes, plant hostile files, throw random con
 COVERAGE_OF ?= tests
 
 coverage: install  ## Which lines and branches of src/etude the tests of seconds reach.
-	$(BIN)/python -m pytest -n auto --cov --cov-report=term --cov-report=html:build/coverage $(COVERAGE_OF)
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=term --cov-report=html:build/coverage $(COVERAGE_OF)
 
 docs: install  ## Refresh the generated parts of the documentation.
 	$(BIN)/python -m tools.reference.configuration docs/configuration.md
@@ -50,6 +50,14 @@ docs: install  ## Refresh the generated parts of the documentation.
 	$(BIN)/python -m tools.reference.wrappers docs/wrappers.md
 	$(BIN)/python -m tools.reference.robots docs/robots.md
 	$(BIN)/python -m tools.reference.metrics docs/metrics.md
+
+site: install  ## These pages as a site that works offline, in build/site; any warning is an error.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[site]'
+	$(BIN)/python -m tools.site build/site
+
+release: install  ## Wheel and sdist, and the README's ten minutes in an empty environment.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	$(BIN)/python -m tools.release dist
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache build dist src/*.egg-info

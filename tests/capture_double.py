@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+import etude.acting.captured_rollout
 import etude.compute.captured
 import etude.learning.captured
 from tests.device_double import _READS, HostReadError
@@ -32,9 +33,10 @@ class Again:
     """Does a call again, and puts what it returns where it was first."""
 
     def __init__(self, function: Callable[[], Any], result: Any) -> None:
-        self._function, self._places = function, _tensors(result)
+        self._function, self._places, self.replays = function, _tensors(result), 0
 
     def replay(self) -> None:
+        self.replays += 1
         with _NoHostReads(), etude.compute.captured.to_be_captured():
             returned = _tensors(self._function())
         for place, value in zip(self._places, returned, strict=True):
@@ -65,6 +67,7 @@ def pretend_capture(monkeypatch: pytest.MonkeyPatch, touched: Callable[[], Seque
 
     monkeypatch.setattr(etude.compute.captured, "capture", capture)
     monkeypatch.setattr(etude.learning.captured, "capture", capture)
+    monkeypatch.setattr(etude.acting.captured_rollout, "capture", capture)
     monkeypatch.setattr(torch.cuda, "Stream", _Stream)
     monkeypatch.setattr(torch.cuda, "current_stream", _Stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())

@@ -145,6 +145,25 @@ def _fork(request: dict[str, Any], descriptors: Sequence[int]) -> int:
     return pid
 
 
+def run_forked(
+    command: Sequence[str],
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 240,
+) -> subprocess.CompletedProcess[str]:
+    """Stands in for `subprocess.run` of a Python program, its output captured as text."""
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+        program = ForkedProgram(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=said, stderr=complained)
+        try:
+            code = program.wait(timeout)
+        finally:
+            program.kill()
+        said.seek(0)
+        complained.seek(0)
+        return subprocess.CompletedProcess(command, code, said.read(), complained.read())
+
+
 def fork_instead(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what `module` starts by `subprocess.Popen` be a fork."""
     monkeypatch.setitem(_forking, module.__name__, True)

@@ -30,7 +30,11 @@ from etude.training.child_run import PARENT
 
 PATIENCE_S = 240
 """After which a program says where it stands and ends: within the time that a test has."""
-PRELOADED = ("torch._dynamo", "etude.cli", "etude.training.session", "etude.training.assembly", "etude.workflows.ppo")
+PRELOADED = (
+    *("torch._dynamo", "hydra.core.override_parser.overrides_parser", "etude.cli", "etude.cli.train", "etude.cli.resume"),
+    *("etude.training.session", "etude.training.assembly", "etude.learning.compiled", "etude.workflows.ppo"),
+    *("etude.environments.families.classic_control", "etude.environments.native.classic"),
+)
 _ABOVE_ALL = 200
 _LENGTH = struct.Struct("!I")
 NUMBER = struct.Struct("!i")
@@ -63,8 +67,9 @@ class Nursery:
     def __init__(self, address: str) -> None:
         self.selector = selectors.DefaultSelector()
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(address)
+        self.listener.bind(f"{address}.new")
         self.listener.listen()
+        os.rename(f"{address}.new", address)  # from then on it can be asked
         self.woken, self.waker = socket.socketpair()
         self.waker.setblocking(False)
         signal.set_wakeup_fd(self.waker.fileno())
@@ -151,6 +156,17 @@ def _put_in_place(descriptors: list[int], numbers: list[int]) -> None:
     for descriptor, number in zip(high, numbers, strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
+    _let_go_of_all_but(numbers)
+
+
+def _let_go_of_all_but(numbers: list[int]) -> None:
+    """A new program would not hold its parent's locks. The numbers stay taken: objects that are copies may close them yet."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in map(int, os.listdir("/dev/fd")):
+        with contextlib.suppress(OSError):  # the number that listing the folder had
+            os.fstat(number)
+            if number not in (*numbers, nothing):
+                os.dup2(nothing, number, inheritable=False)
 
 
 def _end_if_it_hangs() -> None:

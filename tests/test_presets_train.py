@@ -29,7 +29,7 @@ BASELINES = [
 # A family's settings train in its environments: the first block of each, and the others where minutes are allowed.
 UNTUNED = {family: name for family, name in WITHOUT_PRESETS.items() if family not in ("retro", "vizdoom")}
 OF_ANOTHER_KIND = {"box2d:dqn": "LunarLander-v3", "classic:sac": "Pendulum-v1", "classic:tqc": "Pendulum-v1"}
-OF_ANOTHER_KIND |= {"classic:td3": "Pendulum-v1", "classic:sql": "Pendulum-v1"}
+OF_ANOTHER_KIND |= {"classic:td3": "Pendulum-v1", "classic:sql": "Pendulum-v1", "classic:flash_sac": "Pendulum-v1"}
 FAMILY_SPECS = [
     pytest.param(
         f"{OF_ANOTHER_KIND.get(f'{family}:{variant}', UNTUNED[family])}:{variant}",

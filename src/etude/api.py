@@ -144,7 +144,10 @@ def resume(run: stored.Run | str | Path, *words: str, runs: Path | str | None = 
 def load_policy(
     run: stored.Run | str | Path, checkpoint: str | None = None, *, runs: Path | str | None = None, num_envs: int | None = None
 ) -> tuple[Policy, VectorEnvironment]:
-    """Return a policy and an environment like the one it was trained in; a path may lead to a checkpoint, or a file of one."""
+    """Return a policy and an environment like the one it was trained in; a path may lead to a checkpoint, or a file of one.
+
+    hub:OWNER/NAME is one that was published on Hugging Face, and is trusted no more than any stranger's run.
+    """
     return open_policy(run, checkpoint, root=runs).with_environment(num_envs)
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from etude.cli import run as etude
+from etude.cli import stored_code
 from etude.runs.run import Run
+from tests.forked import fork_instead
 from tests.runs.repositories import make_repository, whole_state, write
 
 WORDS = ["training.total_steps=512", "algorithm.epochs=1", "evaluation.every_steps=0"]
@@ -50,8 +52,9 @@ def test_changed_code_is_said_and_noted(repository: Path, mark: Path, capsys: py
 
 
 def test_the_stored_code_is_used_on_request_and_the_users_files_stay(
-    repository: Path, mark: Path, capfd: pytest.CaptureFixture[str]
+    repository: Path, mark: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:  # Defect 17
+    fork_instead(stored_code, monkeypatch)
     write(repository, {"my_changed_module.py": MARKED.format(mark=str(mark)).replace("first", "second"), "new.txt": "mine"})
     before = whole_state(repository, leave_out=("runs",))
     mark.unlink()

@@ -18,7 +18,7 @@ from etude.runs.index import find_runs
 from etude.runs.run import Run
 from etude.training import child_run
 from etude.training.seed_group import parse_seeds
-from tests.forked import fork_instead
+from tests.forked import ForkedProgram, fork_instead
 from tests.runs_compared import assert_same_run, train
 
 TINY = ("CartPole-v1:ppo", "training.total_steps=1000", "algorithm.epochs=1", "evaluation.episodes=2")
@@ -110,13 +110,12 @@ class Patient(Callback):
 def test_an_interrupted_group_goes_on_with_auto_resume(tmp_path: Path) -> None:
     Path("patient.py").write_text(PATIENT)
     words = [*TINY, "training.callbacks=[{type: patient.Patient}]", "--seed", "1,2", "--parallel", "2", "--auto-resume"]
-    child = subprocess.Popen([sys.executable, "-m", "etude", "train", *words], stderr=subprocess.PIPE)
+    child = ForkedProgram([sys.executable, "-m", "etude", "train", *words], stderr=subprocess.DEVNULL)
     while len(list(tmp_path.glob("waits-*"))) < 2:
         assert child.poll() is None
         time.sleep(0.05)
     os.kill(child.pid, signal.SIGTERM)
-    child.communicate(timeout=120)
-    assert child.returncode == 130
+    assert child.wait(timeout=120) == 130
     root = tmp_path / "runs"
     stopped = find_runs(root)
     assert [run.status for run in stopped] == ["interrupted"] * 2

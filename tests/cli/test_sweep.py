@@ -16,7 +16,7 @@ from etude.cli import run as etude
 from etude.runs.index import find_runs
 from etude.runs.run import Run
 from etude.training import child_run
-from tests.forked import fork_instead
+from tests.forked import ForkedProgram, fork_instead
 from tests.runs_compared import assert_same_run, train
 
 TINY = ["training.total_steps=768", "algorithm.epochs=1", "evaluation.episodes=2", "evaluation.every_steps=256"]
@@ -115,6 +115,8 @@ def test_words_win_over_the_sweep_and_a_dry_run_starts_nothing(capsys: pytest.Ca
         (["sweep"], "etude sweep: name the sweep's file"),
         (["sweep", "grid.yaml", "--config", "grid.yaml"], "grid.yaml and --config grid.yaml: one file, please"),
         (["sweep", "resume", "grid"], "there is no runs directory"),
+        (["tune", "Cartpole-v1:ppo"], "unknown environment 'Cartpole-v1'; did you mean 'CartPole-v1'?"),
+        (["tune", "Cartpole-v1:ppo", "--dry"], "unknown environment 'Cartpole-v1'; did you mean 'CartPole-v1'?"),
         (["tune", "CartPole-v1:random"], "random has no search space of its own"),
         (["tune", "CartPole-v1:ppo", "--trials", "0"], "--trials 0: must be at least 1"),
     ],
@@ -145,7 +147,7 @@ def test_killed_sweeps_and_trials_go_on_and_end_as_if_nothing_had_been(tmp_path:
     Path("patient.py").write_text(PATIENT)
     callback = "training.callbacks=[{type: patient.Patient}]"
     command = [sys.executable, "-m", "etude", "sweep", "grid.yaml", callback, "--n-trials", "2"]
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    child = ForkedProgram(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     _wait(lambda: len(list(tmp_path.glob("waits-*"))) == 2, child)
     first = sorted(path.name for path in tmp_path.glob("runs/2*"))
     # One trial is killed, and goes on in a process of its own; then the sweep itself.
@@ -166,7 +168,7 @@ def test_killed_sweeps_and_trials_go_on_and_end_as_if_nothing_had_been(tmp_path:
         assert_same_run(Run(killed[str(run.group)].path), Run(run.path))
 
 
-def _wait(until: object, child: subprocess.Popen[bytes] | None = None) -> None:
+def _wait(until: object, child: ForkedProgram | None = None) -> None:
     deadline = time.monotonic() + 120
     while not until():  # type: ignore[operator] # a function
         assert time.monotonic() < deadline

@@ -47,7 +47,7 @@ def test_an_environment_without_a_preset_has_its_familys(family: str, variant: s
     assert variant.startswith(made.config.algorithm.name)
     assert made.origin("environment.num_envs") == f"family preset {family}:{variant}"
     assert made.config.training.total_steps >= 100_000
-    if made.config.algorithm.name in ("sac", "td3", "tqc", "sql", "dqn", "q_learning"):
+    if made.config.algorithm.name in ("sac", "td3", "tqc", "flash_sac", "sql", "dqn", "q_learning"):
         assert made.config.environment.num_envs == 1
 
 

@@ -33,7 +33,7 @@ def test_json_has_every_file_and_its_difference(
     assert report["problems"] == []
     assert {Path(file["path"]).name for file in report["files"].values()} == {"policy.pt", "policy.pt2"}
     assert all(file["max_difference"] <= 1e-5 for file in report["files"].values())
-    assert sorted(path.name for path in folder.iterdir()) == ["metadata.json", "policy.pt", "policy.pt2"]
+    assert sorted(path.name for path in folder.iterdir()) == ["act.py", "metadata.json", "policy.pt", "policy.pt2"]
 
 
 def test_files_of_an_earlier_export_are_pointed_out(pendulum: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,8 +24,9 @@ from etude.components.networks.recurrent import GRUConfig, LSTMConfig
 from etude.components.networks.transformer import TransformerConfig
 from etude.components.normalizers import ObservationNormalizer
 from etude.deploy import export as exporting
+from etude.deploy.acting_graph import graph_of
 from etude.deploy.check import TOLERANCE, largest_difference
-from etude.deploy.graph import ActorGraph, graph_of
+from etude.deploy.graph import ActorGraph
 from etude.deploy.onnx_file import onnx_model, run_onnx
 from etude.deploy.torch_files import capture, exported_program, run_exported_program, run_torchscript, torchscript
 from etude.environments.vector import ACTION_MASK

@@ -37,6 +37,7 @@ FOLLOWED_BRIEFLY: dict[str, dict[str, Callable[[Path], None]]] = {
     "dreamer.md": {"etude evaluate @last --episodes 100": a_run},
     "export.md": {"etude export @last": a_run, "etude export @last --check-walk 10": a_robots_run},
     "performance.md": {},
+    "publishing.md": {"etude publish @last --episodes 20": a_run},
     "robots.md": {},
     "sweeps.md": {},
     "runs.md": {"etude runs list --limit 10": a_run, "etude runs tag @last paper 'figure 2' --remove draft": a_draft},

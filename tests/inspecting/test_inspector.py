@@ -96,6 +96,13 @@ def test_a_checkpoint_of_the_policy_alone_says_so_in_one_line(trained: Trained) 
     assert "holds the policy alone" in said
 
 
+def test_a_critic_of_other_rewards_says_so_in_one_line(trained: Trained) -> None:
+    run = trained("CartPole-v1:ppo", "environment.wrappers=[{id: reward_scale, factor: 0.1}]")
+    (said,) = [line for line in opened(run).notes if "reward_scale" in line]
+    assert "values and advantages" in said
+    assert not [line for line in opened(trained("CartPole-v1:ppo")).notes if "rewards" in line]
+
+
 FAMILIES: list[Any] = ["CartPole-v1:ppo", "Pendulum-v1:sac", "FrozenLake-v1:q_learning"]
 FAMILIES += ["HalfCheetah-v5:ppo"] if find_spec("mujoco") else []
 FAMILIES += [pytest.param("quadruped-flat:ppo", marks=pytest.mark.slow)] if find_spec("mujoco") else []

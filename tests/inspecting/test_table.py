@@ -77,4 +77,6 @@ def test_facts_name_environment_model_and_checkpoint(trained: Trained) -> None:
     assert environment["state"].startswith("exact")
     assert "parameters" in model["critic"]
     assert model["algorithm.gae_lambda"]
+    assert model["algorithm.learning_rate"].partition(" ")[0].replace(".", "").isdigit()
+    assert model["algorithm.optimizer"].startswith("adam")
     assert dict(facts.checkpoint_facts(inspector))["holds"] == "the whole run"

@@ -11,7 +11,7 @@ import pytest
 from etude.errors import UserError
 from etude.inspecting.inspector import Inspector
 from etude.inspecting.recording import same_future
-from etude.inspecting.table import as_csv, step_row
+from etude.inspecting.table import as_csv, observation_labels, step_row
 from etude.inspecting.worlds import KINDS, World, _quaternions
 from etude.runs.run import Run
 from tests.inspecting.conftest import Trained
@@ -131,6 +131,8 @@ def test_a_drive_is_exact_and_the_recording_is_left_alone(driven: Inspector) -> 
     assert [step.action.tobytes() for step in recording.steps] == before
     assert step_row(driven, one, 8)["command"] == [0.5, 0.0, 0.2]
     assert "command_forward" in as_csv(driven, [one])
+    assert "action_FL_thigh" in as_csv(driven, [one])
+    assert observation_labels(driven)[9:11] == ("joint_position FL_hip", "joint_position FL_thigh")
 
 
 def test_commands_stay_within_the_tasks_and_are_three_numbers(driven: Inspector) -> None:

@@ -124,6 +124,8 @@ def test_slips_are_one_line(words: list[str], said: str, stubs: Stubs, work: Pat
         (["evaluate", "@last"], "'evaluate' can't be launched"),
         (["train", "CartPole-v1:ppo", "--sede", "1"], "see `etude train --help`"),
         (["train", "CartPole-v1:ppo", "algorithm.gama=1"], "did you mean"),
+        (["train", "Cartpole-v1:ppo"], "did you mean 'CartPole-v1'?"),
+        (["sweep", "grid.yaml"], "algorithm.gama: unknown key; did you mean 'gamma'?"),
         (["train", "CartPole-v1:ppo", "--debug"], "--debug is for a terminal"),
         (["train", "CartPole-v1:ppo", "--seed", "1-2", "--parallel", "2"], "--parallel is for"),
         (["train", "CartPole-v1:ppo", "--seed", "x"], "--seed x"),
@@ -134,9 +136,16 @@ def test_what_would_fail_in_an_hour_fails_now(
     command: list[str], said: str, stubs: Stubs, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stubs.add("sbatch", "1\n")
+    (work / "grid.yaml").write_text("{base: 'CartPole-v1:ppo', sweep: {algorithm.gama: [0.9, 0.99]}}")
     assert etude(["launch", "slurm", *command]) == 2
     assert said in capsys.readouterr().err
     assert stubs.calls("sbatch") == []
+
+
+def test_a_sweep_may_ask_for_more_than_this_machine_has(stubs: Stubs, work: Path) -> None:
+    stubs.add("sbatch", "1\n")
+    (work / "grid.yaml").write_text("{base: 'CartPole-v1:ppo', sweep: {algorithm.gamma: [0.9, 0.99]}}")
+    assert etude(["launch", "slurm", "sweep", "grid.yaml", "--cpus", "1000", "--gpus", "64"]) == 0
 
 
 def test_every_combination_is_a_task_of_one_group(stubs: Stubs, work: Path) -> None:

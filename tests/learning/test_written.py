@@ -17,8 +17,11 @@ from etude.training.remarks import remarks
 from etude.workflows.ppo import PPO
 from tests.runs_compared import assert_resumes, train
 
-SMALL = ("environment.num_envs=4", "algorithm.rollout_steps=16", "training.total_steps=512", "evaluation.every_steps=0")
-PPO_SMALL = ("algorithm.batch_size=16", "algorithm.epochs=2")
+SMALL = ("environment.num_envs=4", "training.total_steps=512", "evaluation.every_steps=0")
+ROLLOUT = ("algorithm.rollout_steps=16",)
+PPO_SMALL = (*ROLLOUT, "algorithm.batch_size=16", "algorithm.epochs=2")
+REPLAY = ("algorithm.learning_starts=32", "algorithm.train_every=4", "algorithm.gradient_steps=4", "algorithm.target_every=3",
+          "algorithm.batch_size=16", "network.q.hidden_dims=[16]")  # fmt: skip
 CASES: dict[str, tuple[str, ...]] = {
     "discrete": ("CartPole-v1:ppo", *PPO_SMALL, "algorithm.entropy_coef=0.01", "algorithm.learning_rate=lin_1e-3"),
     "continuous": (
@@ -41,8 +44,18 @@ CASES: dict[str, tuple[str, ...]] = {
         "algorithm.max_grad_norm=null",
     ),
     "a choice seen": ("FrozenLake-v1:ppo", *PPO_SMALL, "algorithm.normalize_advantages=rollout"),
-    "a2c": ("CartPole-v1:a2c", "algorithm.entropy_coef=0.01"),
-    "a2c by adam": ("Pendulum-v1:a2c", "algorithm.optimizer={type: adam}", "algorithm.normalize_advantages=batch"),
+    "a2c": ("CartPole-v1:a2c", *ROLLOUT, "algorithm.entropy_coef=0.01"),
+    "dqn": ("CartPole-v1:dqn", *REPLAY, "algorithm.learning_rate=lin_1e-3"),
+    "dqn by priority": (
+        "CartPole-v1:dqn",
+        *REPLAY,
+        "algorithm.double=false",
+        "algorithm.n_step=3",
+        "algorithm.reward_scale=0.5",
+        "environment.normalize_observations=static",
+        "buffers.replay.type=prioritized",
+    ),
+    "a2c by adam": ("Pendulum-v1:a2c", *ROLLOUT, "algorithm.optimizer={type: adam}", "algorithm.normalize_advantages=batch"),
 }
 
 
@@ -65,11 +78,12 @@ def numbers(tree: Any, path: str = "") -> dict[str, torch.Tensor]:
 def test_a_written_step_is_the_eager_one(case: tuple[str, ...]) -> None:
     eager, fast = build(case, "off"), build(case, "numpy")
     assert type(fast.workflow._executor) is Written
-    for _ in range(3):
+    for _ in range(6):
         for orchestrator in (eager, fast):
             orchestrator._run_cycle()
         one, other = eager.workflow.state_dict(), fast.workflow.state_dict()
-        for key in ("actor", "critic", "head", "optimizer", "metrics", "_hyper"):
+        parts = [key for key in ("actor", "critic", "head", "q", "target_q", "optimizer", "metrics", "_hyper") if key in one]
+        for key in parts:
             left, right = numbers(one[key]), numbers(other[key])
             assert left.keys() == right.keys()
             for name, value in left.items():
@@ -90,7 +104,7 @@ def test_a_run_goes_on_in_another_way_than_it_began() -> None:
             torch.testing.assert_close(state[name], value, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", ["discrete", "a2c"])
+@pytest.mark.parametrize("case", ["discrete", "a2c", "dqn"])
 def test_a_stopped_run_goes_on_to_the_same_bits(case: str, tmp_path: Path) -> None:
     spec, *words = CASES[case]
     assert_resumes(spec, tmp_path, *SMALL, *words, "experiment.compile=numpy", "experiment.device=cpu", after=3)
@@ -122,11 +136,17 @@ class OwnLoss(PPO):
         ("ppo", ("network.actor={type: mlp, activation: elu}",)),
         ("ppo", ("algorithm.optimizer={type: sgd}",)),
         ("ppo", ("network.actor={type: gru}", "algorithm.batch_size=16")),
+        ("dqn", (*REPLAY, "algorithm.dueling=true")),
+        ("dqn", (*REPLAY, "algorithm.distribution=quantile")),
     ],
 )
 def test_what_nobody_has_written_out_is_eager(spec: str, words: tuple[str, ...]) -> None:
     config = assembly.resolve(
-        compose(f"CartPole-v1:{spec}", words=(*SMALL, *PPO_SMALL, *words, "experiment.device=cpu"), allow_imports=True).config
+        compose(
+            f"CartPole-v1:{spec}",
+            words=(*SMALL, *(() if spec == "dqn" else PPO_SMALL), *words, "experiment.device=cpu"),
+            allow_imports=True,
+        ).config
     )
     assert config.experiment.compile == "off"
     assert assembly.build(config).workflow._executor.mode == "eager"
@@ -139,10 +159,10 @@ def test_masked_actions_are_eager_too() -> None:
 
 
 def test_numpy_that_can_not_be_is_said() -> None:
-    asked = compose("CartPole-v1:dqn", words=("experiment.compile=numpy", "experiment.device=cpu")).config
+    asked = compose("Pendulum-v1:sac", words=("experiment.compile=numpy", "experiment.device=cpu")).config
     resolved = assembly.resolve(asked)
     assert resolved.experiment.compile == "off"
-    assert any("experiment.compile=numpy is read as off: only PPO and A2C" in note for note in remarks(resolved, asked))
+    assert any("experiment.compile=numpy is read as off: only PPO, A2C and DQN" in note for note in remarks(resolved, asked))
 
 
 def test_a_step_that_is_skipped_leaves_everything_as_it_was() -> None:

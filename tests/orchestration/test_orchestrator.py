@@ -150,7 +150,7 @@ def test_a_hook_that_fails_leaves_a_failed_run_with_its_traceback_in_the_log(
 
     monkeypatch.setattr(Executor, "once", broken)
     with pytest.raises(RuntimeError, match="exploded"):
-        train("CartPole-v1:ppo", tmp_path, *SMALL)
+        train("CartPole-v1:ppo", tmp_path, *SMALL, "experiment.compile=off")
     run = Run.resolve("@last", tmp_path)
     assert run.status == "failed"
     assert "RuntimeError: the loss exploded" in run.log_path.read_text()

@@ -58,6 +58,8 @@ def test_a_report_has_everything_that_is_promised(run: Path) -> None:
         "etude train CartPole-v1:ppo 'a b'", "etude verify", "etude runs checkout", "group**: seeds",
     ):  # fmt: skip
         assert part in text, part
+    (run / "provenance" / "git.json").write_text("null")  # made outside a repository: there is no code to restore
+    assert "etude runs checkout" not in text_of(run)
 
 
 def test_the_page_stands_alone(run: Path) -> None:

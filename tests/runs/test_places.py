@@ -33,3 +33,12 @@ def test_the_next_commands_of_a_run_work_as_they_are_printed(
     assert len(shown) == 2
     for line in shown:
         assert etude([*shlex.split(line)[1:]]) == 0
+
+
+def test_a_run_whose_phases_are_over_is_not_told_to_raise_its_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    phases = "training.phases=[{name: look, hooks: [collect, discard], duration_steps: 16}]"
+    assert etude(["train", "CartPole-v1:random", phases, "training.total_steps=32", "evaluation.every_steps=0"]) == 0
+    assert "training.total_steps" not in capsys.readouterr().err.split("Next:\n")[1]

@@ -66,6 +66,7 @@ POLICIES: dict[str, tuple[str, gymnasium.Space[Any], gymnasium.Space[Any], tuple
     "reinforce": ("reinforce", UNEVEN, FOUR, ()),
     "sac": ("sac", UNEVEN, PUSH, ()),
     "sac discrete": ("sac", UNEVEN, FOUR, ()),
+    "flash_sac": ("flash_sac", UNEVEN, PUSH, ()),
     "sql": ("sql", UNEVEN, PUSH, ()),
     "td3": ("td3", UNEVEN, PUSH, ()),
     "tdmpc": ("tdmpc", UNEVEN, PUSH, ("algorithm.size=small",)),

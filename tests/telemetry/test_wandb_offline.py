@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,22 +30,38 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def records(run: Run) -> list[list[Any]]:
-    """The records of each sitting, as the package itself reads them."""
+    """The records of each sitting, by the package's own messages; its other process may still write the last ones."""
     from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
 
-    found = []
-    for path in sorted((run.path / "wandb").glob("offline-run-*/*.wandb")):
-        store = DataStore()
-        store.open_for_scan(str(path))
-        sitting = []
-        while (data := store.scan_data()) is not None:
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(data)
-            sitting.append(record)
-        store.close()
-        found.append(sitting)
-    return found
+    deadline = time.monotonic() + 60.0
+    while True:
+        found = [
+            [wandb_internal_pb2.Record.FromString(data) for data in messages(path)]
+            for path in sorted((run.path / "wandb").glob("offline-run-*/*.wandb"))
+        ]
+        if all(any(record.WhichOneof("record_type") == "exit" for record in sitting) for sitting in found):
+            return found
+        assert time.monotonic() < deadline, "a sitting was never finished"
+        time.sleep(0.1)
+
+
+BLOCK, HEADER, PIECE = 2**15, 7, struct.Struct("<IHB")
+FULL, FIRST, LAST = 1, 2, 4
+
+
+def messages(path: Path) -> Iterator[bytes]:
+    """What is in a .wandb file: LevelDB's log, pieces in blocks. The class that reads it differs between versions."""
+    data, place, message = path.read_bytes(), HEADER, b""
+    while place + PIECE.size <= len(data):
+        if BLOCK - place % BLOCK < PIECE.size:  # no room for another piece
+            place += BLOCK - place % BLOCK
+            continue
+        _, length, kind = PIECE.unpack_from(data, place)
+        place += PIECE.size
+        message = (b"" if kind in (FULL, FIRST) else message) + data[place : place + length]
+        place += length
+        if kind in (FULL, LAST):
+            yield message
 
 
 def history(sitting: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:

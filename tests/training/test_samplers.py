@@ -16,6 +16,7 @@ from etude.errors import ConfigError, EtudeError
 from etude.orchestration.orchestrator import Orchestrator
 from etude.telemetry.jsonl import read_rows
 from etude.training import assembly
+from etude.training.remarks import remarks
 from etude.workflows.sampling import link
 from etude.workflows.sampling.collector import RemoteCollector
 from tests.forked import fork_instead
@@ -194,6 +195,11 @@ def test_what_does_not_go_with_samplers_is_said_in_one_line(words: tuple[str, ..
     settings = [word for word in (*COMMON, *words) if not word.startswith("algorithm.name")]
     with pytest.raises(ConfigError, match=said):
         assembly.resolve(compose(f"CartPole-v1:{algorithm}", words=settings).config)
+
+
+def test_free_running_without_samplers_is_said_to_do_nothing() -> None:
+    config = compose("CartPole-v1:ppo", words=["environment.free_running=true"]).config
+    assert any(note.startswith("environment.free_running is ignored") for note in remarks(config, config))
 
 
 def test_the_same_seed_twice_gives_the_same_run(tmp_path: Path) -> None:

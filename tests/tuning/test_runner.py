@@ -17,11 +17,12 @@ from etude.tuning.backend import Job
 from etude.tuning.cost_search import Point, front, score_by
 from etude.tuning.places import SweepFolder
 from etude.tuning.plan import Plan
-from etude.tuning.report import make_report
+from etude.tuning.report import make_report, text_lines
 from etude.tuning.runner import SweepRunner
 from etude.tuning.spec import SweepConfig, build_sweep
 from etude.tuning.study import Study
-from etude.tuning.tuner import TuneRunner, winner
+from etude.tuning.tuned_report import best_preset, tuned_lines
+from etude.tuning.tuner import TuneRunner
 from tests.tuning.doubles import EVERY, TOTAL, FakeBackend
 
 
@@ -179,11 +180,10 @@ def test_tune_continues_the_promising_and_never_starts_them_again(tmp_path: Path
     assert len(starts) == len(set(starts)) == 10 + 2  # ten trials, and the other seed of the winner and of the defaults
     assert study.trials[0].values == {}
     assert study.trials[0].state == "complete"
-    steps = [backend.runs[f"s/{trial.number:04d}", 1].env_steps for trial in study.trials]
+    steps = [backend.runs[f"s/{trial.number:04d}", 1].env_steps or 0 for trial in study.trials]
     assert sorted(set(steps)) == [100, 300, 900]
     assert steps.count(100) >= 5
-    best = winner(study)
-    assert best is not None
+    best = study.best(1)[0]
     assert best.facts["seeds"].keys() == {"1", "2"}
     # Who came furthest is who was best at the rung before.
     whole = [trial for trial in study.trials if trial.values and trial.state == "complete"]
@@ -209,10 +209,21 @@ def test_tune_that_was_killed_goes_on_at_its_rungs(tmp_path: Path) -> None:
     study = run(tmp_path, backend, asked).study
     assert [trial.values for trial in study.trials] == [trial.values for trial in whole.trials]
     assert len([call for call in backend.calls if call[0] == "start"]) == len(backend.runs)
-    best, expected = winner(study), winner(whole)
-    assert best is not None
-    assert expected is not None
+    best, expected = study.best(1)[0], whole.best(1)[0]
     assert (best.values, best.facts["seeds"]) == (expected.values, expected.facts["seeds"])
+
+
+def test_who_won_by_all_seeds_is_best_everywhere(tmp_path: Path) -> None:
+    study = run(tmp_path, FakeBackend(tmp_path, by_gamma), sweep(**TUNED, n_trials=20, tune={"startup_trials": 20})).study
+    first, second = [trial for trial in study.best() if trial.values][:2]
+    study.note(first, final=1.0, seeds={"1": 900.0, "2": -898.0})
+    study.note(second, final=2000.0, seeds={"1": 800.0, "2": 3200.0})
+    report = make_report(SweepFolder(tmp_path, "s"))
+    assert report.best[0].trial.number == second.number
+    assert f"trial {second.number:04d}, eval/return_mean 2,000" in tuned_lines(report, str)[0]
+    assert "eval/return_mean 2,000 (mean); seeds 1, 2." in best_preset(report)
+    (row,) = [line.split() for line in text_lines(report, {"algorithm.gamma": "gamma"}) if line.startswith("1 ")]
+    assert row[:3] == ["1", f"{second.number:04d}", "2,000"]
 
 
 def test_a_budget_in_steps_ends_the_search(tmp_path: Path) -> None:

@@ -36,6 +36,16 @@ def test_a_page_has_what_the_run_has(client: Client, runs: list[str], root: Path
     assert page["problems"] == []
 
 
+def test_a_run_made_outside_a_repository_has_no_problem(client: Client, runs: list[str], root: Path) -> None:
+    papers = root / runs[0] / "provenance"
+    (papers / "git.json").write_text("null\n")
+    (papers / "command.json").write_text('{"argv": ["etude"')
+    page = client.get(f"/api/run/{runs[0]}").json()
+    assert page["provenance"] == {}
+    (problem,) = page["problems"]
+    assert "command.json is damaged" in problem
+
+
 def test_links_in_a_run_are_not_followed(client: Client, runs: list[str], root: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.mkdir()

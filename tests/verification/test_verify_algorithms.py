@@ -40,6 +40,10 @@ CASES = {
     "sac": ("Pendulum-v1:sac", *REPLAY, *ACTOR_CRITIC),
     "td3": ("Pendulum-v1:td3", *REPLAY, *ACTOR_CRITIC),
     "tqc": ("Pendulum-v1:tqc", *REPLAY, *ACTOR_CRITIC),
+    "flash_sac": (
+        *("Pendulum-v1:flash_sac", *REPLAY, "network.actor={width: 8, blocks: 1}", "network.critic={width: 8, blocks: 1}"),
+        "algorithm.atoms=11",
+    ),
     "sql": ("MultiGoal-v0:sql", *REPLAY, f"network.critic={TINY}"),
     "tdmpc": (
         *("Pendulum-v1:tdmpc", "environment.num_envs=1", "algorithm.learning_starts=64", "algorithm.batch_size=16"),

@@ -16,6 +16,8 @@ import pytest
 import etude
 from etude.cli import run as command
 from etude.runs.run import Run
+from etude.verification import rerun
+from tests.forked import fork_instead, run_forked
 from tests.runs.repositories import edit_note, make_repository, whole_state, write
 
 ALGORITHM = '''
@@ -56,7 +58,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     files = {"work/my_algorithm.py": ALGORITHM, "work/constants.py": "SCALE = 0.25\n", ".gitignore": "runs/\n__pycache__/\n"}
     repository = make_repository(tmp_path_factory.mktemp("original") / "code", files)
     write(repository, {"work/constants.py": "from numbers_of_mine import SCALE\n", "work/numbers_of_mine.py": "SCALE = 0.5\n"})
-    done = _run(repository / "work", home, "train", "CartPole-v1:my_algorithm.MyAlgorithm", "-q", *SMALL)
+    command = [sys.executable, "-m", "etude", "train", "CartPole-v1:my_algorithm.MyAlgorithm", "-q", *SMALL]
+    done = run_forked(command, cwd=repository / "work", env={**os.environ, "XDG_DATA_HOME": str(home)})
     assert done.returncode == 0, done.stderr
     return repository, home
 
@@ -68,6 +71,7 @@ def stored(original: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_DATA_HOME", str(original[1]))
     write(repository, {"work/numbers_of_mine.py": "SCALE = 0.75\n"})
     monkeypatch.chdir(repository / "work")
+    fork_instead(rerun, monkeypatch)
     return Run.resolve("@last", repository / "work" / "runs")
 
 

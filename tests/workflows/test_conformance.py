@@ -43,6 +43,11 @@ WORDS: dict[str, tuple[str, ...]] = {
         *("algorithm.population=4", "algorithm.episodes=2", "algorithm.sigma=0.5", "buffers.replay.sequence=4"),
         *("buffers.replay.capacity=2000", "environment.num_envs=4"),
     ),
+    "flash_sac": (
+        *("algorithm.learning_rate=3e-3", "algorithm.batch_size=64", "algorithm.learning_starts=128", "algorithm.tau=0.05"),
+        *("algorithm.initial_temperature=0.001", "algorithm.temperature_learning_rate=1e-9", "algorithm.atoms=51"),
+        *("network.actor={width: 16, blocks: 1, expansion: 2}", "network.critic={width: 32, blocks: 1, expansion: 2}"),
+    ),
     "dreamer": (*SMALL_MODEL, *DREAMING),
     "dreamer_v1": (*SMALL_MODEL, *DREAMING, *FASTER),
     "dreamer_v2": (*SMALL_MODEL, *DREAMING, *FASTER),
@@ -96,7 +101,7 @@ MUST_NOT_SKIP = {
     "planet": {*CHECKS} - {"action_mask", "time_limit", "termination", "next_observation"},
     # It has no values: a controller is judged by its returns alone.
     "world_models": {*CHECKS} - {"action_mask", "time_limit", "termination", "next_observation"},
-    **dict.fromkeys(("td3", "tqc", "sql"), {*CHECKS} - {"hidden_state", "action_mask"}),
+    **dict.fromkeys(("td3", "tqc", "sql", "flash_sac"), {*CHECKS} - {"hidden_state", "action_mask"}),
     "tdmpc": {*CHECKS} - {"action_mask"},
     "random": {"endings", "action_mask", "chunk_law", "same_seed", "resume", "policy"},
 }

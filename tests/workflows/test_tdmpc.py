@@ -15,7 +15,7 @@ from etude.components.networks.normed_mlp import BatchedNormedMLP
 from etude.compute.accelerate import has_compiler
 from etude.compute.noise import Noise
 from etude.config.compose import compose
-from etude.deploy.graph import graph_of
+from etude.deploy.acting_graph import graph_of
 from etude.errors import ConfigError, UserError
 from etude.orchestration.inspection import bottleneck
 from etude.training import assembly
@@ -479,9 +479,9 @@ def test_the_policy_network_is_exported_without_planning(observation: spaces.Spa
     torch.testing.assert_close(graph(seen), expected)
 
 
-def test_a_policy_that_plans_is_not_exported_and_says_what_is() -> None:
+def test_a_policy_that_plans_is_more_than_one_pass_and_its_noise_is_an_input() -> None:
     w: Any = build().workflow
-    space = w.context.observation_space
-    assert not w.policy().exportable
-    with pytest.raises(UserError, match=r"algorithm.plan=false"):
-        graph_of(w.policy(), space, w.context.action_space, "tdmpc")
+    policy = w.policy()
+    assert not policy.exportable
+    assert policy.one_pass() is policy
+    assert graph_of(policy, w.context.observation_space, w.context.action_space, "tdmpc").noise

@@ -311,9 +311,9 @@ def test_the_policy_remembers_what_it_saw_and_did() -> None:
     assert set(state) == {HIDDEN, CELL}
 
 
-def test_only_what_remembers_nothing_can_be_exported() -> None:
-    with pytest.raises(UserError, match=r"can't be exported: acting is a network with a state; .* algorithm.memory=off"):
-        collected()[0].policy().one_pass()
+def test_without_a_memory_it_is_one_pass() -> None:
+    policy = collected()[0].policy()
+    assert policy.one_pass() is policy
     for spec in (CART, "Pendulum-v1:world_models"):
         workflow, replay, _ = collected(spec, "algorithm.memory=off")
         chance = torch.Generator().manual_seed(1)

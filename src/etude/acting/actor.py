@@ -50,17 +50,18 @@ class Actor:
         if self.mode == "explore":
             self.who.advance(len(is_first))
         if not self.captured:
-            return self._act(self.way, observation, state, is_first)
+            return self.act(self.way, observation, state, is_first)
         key = (self.way, len(is_first))
         if key not in self._graphs:
-            self._graphs[key] = Captured(partial(self._act, self.way), generators=[self.generator])
+            self._graphs[key] = Captured(partial(self.act, self.way), generators=[self.generator])
         return self._graphs[key](observation, state, is_first)
 
     def array_twin(self) -> ArrayTwin | None:
         """Return what exploring does from array to array, where there is such a twin; `who.advance` comes before each call."""
         return self.who.array_twin() if self.mode == "explore" else None
 
-    def _act(self, way: Way, observation: Observation, state: State, is_first: Tensor) -> ActResult:
+    def act(self, way: Way, observation: Observation, state: State, is_first: Tensor) -> ActResult:
+        """Choose as it is written, captured or not, and count nothing."""
         if way == "random":
             return self.who.act_randomly(observation, state, is_first, generator=self.generator)
         return self.who.act(observation, state, is_first, mode=way, generator=self.generator)

@@ -112,7 +112,7 @@ class Policy(Acts):
     """Whether sampling differs from taking the mode."""
 
     def one_pass(self) -> Policy:
-        """Return the same policy as one network with an action head, to be exported; UserError where acting is more."""
+        """Return the same policy as one network with an action head, where acting is no more than that."""
         return self
 
     @abstractmethod

@@ -79,12 +79,16 @@ class RolloutBuffer(Buffer):
             raise IndexError(f"buffer '{self.name}' is full ({self.steps} vector steps): learn from it or clear it first")
         if not self.columns:
             self.columns = allocate(row, (self.steps, len(row["reward"])), self.name, self.device)
-        # The views of a row are made once and written in one call: a fifth of the cost of indexing each column anew.
-        views = self._views.get(self.cursor)
-        if views is None:
-            views = self._views[self.cursor] = [column[self.cursor] for column in leaves_like(self.columns, row)]
-        torch._foreach_copy_(views, list(leaves(row)))  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
+        self.write(self.cursor, row)
         self.cursor += 1
+
+    def write(self, place: int, row: Mapping[str, Any]) -> None:
+        """Copy one vector step to a place, and count nothing."""
+        # The views of a row are made once and written in one call: a fifth of the cost of indexing each column anew.
+        views = self._views.get(place)
+        if views is None:
+            views = self._views[place] = [column[place] for column in leaves_like(self.columns, row)]
+        torch._foreach_copy_(views, list(leaves(row)))  # type: ignore[reportPrivateImportUsage] # torch has no public name for it
 
     @property
     def ready(self) -> bool:

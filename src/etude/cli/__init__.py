@@ -42,6 +42,7 @@ app.command("etude.cli.play:play", name="play", help="Watch a run's policy play,
 app.command("etude.cli.inspect:inspect", name="inspect", help="Look into a run step by step, in the browser or as a table.")
 app.command("etude.cli.trials:trials", name="trials", help="Put a run's robot through scripted commands.")
 app.command("etude.cli.export_policy:export", name="export", help="Write a run's policy into files that run without Etude.")
+app.command("etude.cli.publish:publish", name="publish", help="Make a run's policy a folder or a repository for others.")
 app.command("etude.cli.dataset:app", name="dataset", help="Record, list, show and convert datasets of episodes.")
 app.command("etude.cli.debug:debug", name="debug", help="Show what a run with --debug found when it met a NaN.")
 app.command("etude.cli.verify:verify", name="verify", help="Prove that a run reproduces, bit for bit.")

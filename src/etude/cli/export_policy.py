@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from etude.cli.options import at_least
 from etude.cli.output import emit_json, note, say
 from etude.cli.parameters import AsJson, RunName, RunsFolder, Trust
 from etude.cli.places import find_run
@@ -29,6 +31,7 @@ def export(
     formats: Annotated[list[str] | None, Parameter(name="--format", consume_multiple=True)] = None,
     checkpoint: str | None = None,
     out: Path | None = None,
+    replay: int | None = None,
     check_walk: float | None = None,
     runs: RunsFolder = None,
     trust: Trust = False,
@@ -48,6 +51,9 @@ def export(
         best, last, a sequence number or environment steps. Default: last.
     out
         The folder to write into. Default: exports/ID.
+    replay
+        Evaluate so many episodes twice, by the policy and by its file in a process without Etude. The exit code is 1 if the
+        mean returns are further apart than three standard errors and rounding explain.
     check_walk
         For robots: let the exported robot walk forward at 0.5 m/s for this many seconds in plain MuJoCo, from the files alone;
         on uneven ground, on the easiest tile of each kind. The exit code is 1 if it falls, or (from 2 seconds on) does less
@@ -55,6 +61,7 @@ def export(
     """
     from etude.errors import UserError
 
+    at_least(2, replay=replay)
     if check_walk is not None and not 0 < check_walk < float("inf"):
         raise UserError(f"--check-walk {check_walk:g}: must be above 0")
     with starting(f"exporting {run}", quiet=as_json) as tell:
@@ -78,6 +85,16 @@ def export(
         say(f"{stored.config.environment.id} · {stored.config.algorithm.name} · {found.run.id} · {stored.checkpoint.name}")
     done = export_policy(stored, chosen, folder, None if as_json else _show)
     failures = [str(problem) for problem in done.problems]
+    replayed = None
+    if replay is not None and done.metadata.files:
+        from etude.deploy.replay import replay as replay_episodes
+
+        replayed = replay_episodes(stored, folder, replay)
+        means = f"{replayed.runtime} returned {replayed.exported:.2f}, the policy {replayed.own:.2f}"
+        line = f"{means}, over {replayed.episodes} episodes"
+        failures += [] if replayed.is_alike else [f"--replay: {line}"]
+        if not as_json:
+            say(f"  replayed without Etude: {line}")
     walked = None
     if check_walk is not None and "onnx" in done.metadata.files:
         from etude.deploy.walk import WalkError
@@ -91,7 +108,8 @@ def export(
     if as_json:
         files = {name: {"path": str(folder / file.file), **_plain(file)} for name, file in done.metadata.files.items()}
         report = {"run": found.run.id, "checkpoint": stored.checkpoint.name, "folder": str(folder), "files": files}
-        emit_json({**report, "walk": walked, "problems": failures})
+        again = None if replayed is None else asdict(replayed)
+        emit_json({**report, "replay": again, "walk": walked, "problems": failures})
     for line in done.notes:
         note(f"note: {line}")
     for line in failures:

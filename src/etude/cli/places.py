@@ -27,7 +27,12 @@ def existing_runs_root(given: Path | None) -> Path:
 
 
 def find_run(selector: str, runs: Path | None) -> Selection:
-    """Return the run a selector names: @last, @best, an id, a unique prefix, a name, or a path."""
-    from etude.runs.run_selection import select_run
+    """Return the run a selector names: @last, @best, an id, a unique prefix, a name, a path, or hub:OWNER/NAME."""
+    from etude.runs.run import Run
+    from etude.runs.run_selection import Selection, select_run
 
+    if selector.startswith("hub:"):
+        from etude.training import hub_models
+
+        return Selection(Run.open(hub_models.download(selector.removeprefix(hub_models.PREFIX))))
     return select_run(selector, runs_root(runs))

@@ -19,6 +19,8 @@ from etude.errors import UserError
 
 LOG_STD_RANGE = (-20.0, 2.0)
 """Of policies whose standard deviation is a network's output (Haarnoja et al. 2018)."""
+SMOOTH_LOG_STD_RANGE = (-10.0, 2.0)
+"""Of those where it never stops at a bound (Hansen et al. 2024)."""
 
 
 class Distribution(Protocol):
@@ -346,6 +348,16 @@ class SquashedGaussianHead(BoundedHead):
         """Return a squashed Gaussian."""
         mean, log_std = outputs.chunk(2, dim=-1)
         return SquashedGaussian(mean, log_std.clamp(*LOG_STD_RANGE))
+
+
+class SmoothGaussianHead(SquashedGaussianHead):
+    """The same with a deviation that goes smoothly to its bounds, so that its gradient never stops there."""
+
+    def forward(self, outputs: Tensor, mask: Tensor | None = None) -> SquashedGaussian:
+        """Return a squashed Gaussian; it begins with a small deviation."""
+        mean, unbounded = outputs.chunk(2, dim=-1)
+        low, high = SMOOTH_LOG_STD_RANGE
+        return SquashedGaussian(mean, low + (high - low) / 2 * (unbounded.tanh() + 1))
 
 
 class DeterministicHead(BoundedHead):

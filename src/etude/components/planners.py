@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     @classmethod
     def nothing(cls, mean: Tensor, std: float) -> Plan:
         """Return where planning begins: a mean (N, H, A), the same deviation everywhere, and no elites yet."""
-        none = mean.new_zeros(len(mean), 0)
+        none = mean.new_zeros(mean.shape[0], 0)
         return cls(mean, torch.full_like(mean, std), none[:, :, None, None], none, none[:, 0:0])
 
     def draw(self, uniform: Tensor) -> Tensor:

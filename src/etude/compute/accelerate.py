@@ -13,6 +13,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from etude.compute.captured import Captured
+from etude.compute.kept_code import KeptCode, Plan, use_own_cache
+
 Mode = Literal["eager", "numpy", "compiled", "captured", "compiled and captured"]
 REPAYS_COMPILING = 50_000
 """Gradient steps from which compiling (half a minute) is repaid on the CPU, for networks of the usual size."""
@@ -38,11 +41,12 @@ def choose_mode(
     *,
     compiles_on_gpu: bool = False,
     is_written: bool = False,
+    is_kept: bool = False,
 ) -> Mode:
-    """Return how updates run: a pure function of the settings, the device and the length of the run.
+    """Return how updates run: a pure function of the settings, the device, the length of the run and what is compiled already.
 
     `repays` is from how many gradient steps on compiling gains time on a CPU, and with `compiles_on_gpu` there too. What
-    `is_written` out in NumPy runs that way on a CPU where it is not compiled.
+    `is_written` out in NumPy runs that way on a CPU where it is not compiled; what `is_kept` was compiled here before.
     """
     if wanted == "off":
         return "eager"
@@ -54,7 +58,20 @@ def choose_mode(
         return plain
     if device.type != "cpu" or not has_compiler() or wanted == "capture":
         return plain if wanted == "auto" else "eager"
-    return "compiled" if wanted == "on" or gradient_steps >= repays else plain
+    return "compiled" if wanted == "on" or gradient_steps >= repays or is_kept else plain
+
+
+def why(mode: Mode, device: torch.device, gradient_steps: int, repays: int, *, is_kept: bool = False) -> str:
+    """Say why `auto` has chosen a mode."""
+    if device.type == "cuda":
+        return "a GPU waits for nobody where updates are captured"
+    if mode == "compiled":
+        kept = "this machine has compiled these settings before"
+        return kept if is_kept else f"{gradient_steps:,} gradient steps repay compiling (from {repays:,} on)"
+    short = f"{gradient_steps:,} gradient steps would not repay compiling (from {repays:,} on)"
+    if not has_compiler():
+        short = "this machine has no C++ compiler"
+    return f"{short}, and the gradient is written out in NumPy" if mode == "numpy" else short
 
 
 def has_compiler() -> bool:
@@ -77,13 +94,18 @@ def is_captured(mode: Mode) -> bool:
     return mode in ("captured", "compiled and captured")
 
 
-def compile_apart(function: Any, device: torch.device, *fixed: Any) -> Callable[..., tuple[Tensor, ...]]:
-    """Compile a function or method for callers that always call it with tensors of the same shapes: see `_Apart`.
+def compile_apart(function: Any, device: torch.device, *fixed: Any, kept: KeptCode | None = None) -> CompiledApart:
+    """Compile a function or method for callers that always call it with tensors of the same shapes: see `CompiledApart`.
 
-    `fixed` are arguments that come after the tensors and are always the same.
+    `fixed` are arguments that come after the tensors and are always the same; `kept` is where the code is kept for later runs.
     """
     heed_no_advice(device)
-    return _Apart(function, fixed, _ON_CPU if device.type == "cpu" else _ON_GPU)
+    return CompiledApart(function, fixed, _ON_CPU if device.type == "cpu" else _ON_GPU, kept)
+
+
+def at_once(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+    """Return a function of tensors as it is best called on a device: on CUDA captured, where `Captured` says of what kind."""
+    return Captured(function) if device.type == "cuda" else function
 
 
 def heed_no_advice(device: torch.device) -> None:
@@ -99,7 +121,7 @@ def heed_no_advice(device: torch.device) -> None:
         warnings.filterwarnings("ignore", message=message, category=UserWarning)
 
 
-class _Apart:
+class CompiledApart:
     """A function of tensors, without gradients, compiled at its first call; further calls go straight to the compiled code.
 
     The way through the compiler's front end takes 120 µs at every call, a tenth of four updates of a small network: it asks
@@ -108,12 +130,15 @@ class _Apart:
     replaced. It returns tensors that it has computed, in a tuple.
     """
 
-    def __init__(self, function: Any, fixed: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def __init__(self, function: Any, fixed: tuple[Any, ...], options: dict[str, Any], kept: KeptCode | None = None) -> None:
         # The compiler keeps its results with the code object: one of its own for every shape.
         plain = getattr(function, "__func__", function)
         own = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
         self._function = MethodType(own, function.__self__) if hasattr(function, "__self__") else own
         self._fixed, self._options = fixed, options
+        self._kept = kept if kept is not None and kept.can_be else None
+        self.note: Any = None
+        """What was kept with the code, where it was loaded."""
         self._code: Callable[..., Sequence[Tensor]] | None = None
         self._tensors: list[Tensor | None] = []  # what the code is called with, less the inputs' own
         self._inputs: list[tuple[int, int]] = []  # its place there, and which of the inputs' tensors
@@ -121,8 +146,9 @@ class _Apart:
 
     def __call__(self, *inputs: Any) -> tuple[Tensor, ...]:
         """Return what the function returns."""
-        if self._code is None:
+        if self._code is None and not self._load():
             return self._compile(inputs)
+        assert self._code is not None
         tensors, given = self._tensors.copy(), _tensors_of(inputs)
         for place, which in self._inputs:
             tensors[place] = given[which]
@@ -130,15 +156,45 @@ class _Apart:
             returned = self._code(*tensors)
         return tuple([returned[which] for which in self._outputs])
 
+    def _load(self) -> bool:
+        """Take code that was kept, if there is some for all of the tensors at hand."""
+        found = None if self._kept is None else self._kept.load()
+        if self._kept is None or found is None:
+            return False
+        code, plan = found
+        known = self._kept.tensors()
+        if any(isinstance(place, str) and place not in known for place in plan.places):
+            return False
+        self._inputs = [(place, which) for place, which in enumerate(plan.places) if isinstance(which, int)]
+        self._tensors = [known[name] if isinstance(name, str) else None for name in plan.places]
+        self._code, self._outputs, self.note = code, [*plan.outputs], plan.note
+        return True
+
+    def _keep(self, artifact: Any, tensors: Sequence[Tensor]) -> None:
+        """Keep the code, where every tensor that it reads has a name or is given with the call."""
+        if self._kept is None or artifact is None:
+            return
+        names = {_place(tensor): name for name, tensor in self._kept.tensors().items()}
+        given = dict(self._inputs)
+        places = [given[place] if place in given else names.get(_place(tensor)) for place, tensor in enumerate(tensors)]
+        if None not in places:
+            self._kept.keep(artifact, Plan([each for each in places if each is not None], self._outputs, self._kept.note()))
+
     def _compile(self, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        use_own_cache()
         from torch._inductor.compile_fx import compile_fx  # takes two seconds, and only those who compile wait for it
 
         called: list[tuple[tuple[Tensor, ...], Sequence[Tensor]]] = []
+        artifact: Any = None
 
         def backend(graph: Any, examples: Any) -> Callable[..., Sequence[Tensor]]:
             if not any(example.is_cuda for example in examples):
                 _sum_small_products(graph)
-            code: Any = compile_fx(graph, examples, config_patches=self._options)
+            nonlocal artifact
+            if self._kept is None:
+                code: Any = compile_fx(graph, examples, config_patches=self._options)
+            else:
+                code, artifact = _that_can_be_kept(graph, examples, self._options)
             self._code = code
 
             def first_call(*tensors: Tensor) -> Sequence[Tensor]:
@@ -156,7 +212,23 @@ class _Apart:
         self._tensors = [None if id(tensor) in which else tensor for tensor in tensors]
         places = {id(tensor): k for k, tensor in enumerate(returned)}
         self._outputs = [places[id(tensor)] for tensor in result]
+        self._keep(artifact, tensors)
         return result
+
+
+def _that_can_be_kept(graph: torch.fx.GraphModule, examples: Any, options: dict[str, Any]) -> tuple[Any, Any]:
+    """Compile a graph, and return the code and what of it can be saved; None where torch can't save it."""
+    from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.standalone_compile import AOTCompiledArtifact
+
+    with torch._functorch.config.patch(bundled_autograd_cache=True):
+        code: Any = compile_fx(graph, examples, config_patches=options)
+    return code, AOTCompiledArtifact(code) if hasattr(code, "serialize") else None
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """What tells a tensor's memory from any other's."""
+    return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
 def _sum_small_products(graph: torch.fx.GraphModule) -> None:
@@ -174,17 +246,18 @@ def _sum_small_products(graph: torch.fx.GraphModule) -> None:
         terms = [part for part in bias if part is not None]
         with add.inserting_before(node):
             if outputs <= FEW_OUTPUTS:
-                products = add.call_function(torch.mul, (add.call_method("unsqueeze", (rows, -2)), weight))
-                terms.append(add.call_method("sum", (products, -1)))
+                products = add.call_function(torch.mul, (add.call_function(torch.unsqueeze, (rows, -2)), weight))
+                terms.append(add.call_function(torch.sum, (products, -1)))
             elif inputs <= FEW_INPUTS:
                 columns = [
-                    (add.call_method("narrow", (rows, -1, k, 1)), add.call_method("select", (weight, 1, k)))
+                    (add.call_function(torch.narrow, (rows, -1, k, 1)), add.call_function(torch.select, (weight, 1, k)))
                     for k in range(inputs)
                 ]
                 terms += [add.call_function(torch.mul, column) for column in columns]
             else:
                 continue
             total = reduce(lambda one, other: add.call_function(torch.add, (one, other)), terms)
+        total.meta = dict(node.meta)  # without which torch keeps nothing of the graph
         node.replace_all_uses_with(total)
         add.erase_node(node)
     graph.recompile()

@@ -32,6 +32,8 @@ def frozen(module: Module) -> Module:
 
 def held(network: nn.Module, inputs: Tensor) -> Tensor:
     """Return what a network says, with gradients of what it is told and none of its weights."""
+    if not torch.is_grad_enabled():
+        return network(inputs)
     return functional_call(network, {name: p.detach() for name, p in network.named_parameters()}, (inputs,))
 
 

@@ -187,6 +187,10 @@ algorithms = Registry(
             "etude.workflows.diffusion_policy:DiffusionPolicy",
             "Diffusion Policy from a dataset: chunks of actions made from noise; bounded continuous actions",
         ),
+        "flash_sac": (
+            "etude.workflows.flash_sac:FlashSAC",
+            "FlashSAC: soft actor-critic with batch norms, weights of length 1, distributions of returns; continuous actions",
+        ),
         "dreamer": (
             "etude.workflows.dreamer.dreamer:Dreamer",
             "DreamerV3: a world model, and a policy that learns in its imagination; discrete and continuous actions",
@@ -259,6 +263,14 @@ networks = Registry(
         "normed_mlp": (
             "etude.components.networks.normed_mlp:NormedMLP",
             "Fully connected layers with layer norms, and latents on simplices",
+        ),
+        "batch_normed_mlp": (
+            "etude.components.networks.batch_normed_mlp:BatchNormedMLP",
+            "Fully connected layers with batch norms, as in CrossQ",
+        ),
+        "residual_mlp": (
+            "etude.components.networks.residual_mlp:ResidualMLP",
+            "Residual blocks with batch norm, layer norm or on a sphere, as in FlashSAC, Simba and SimbaV2",
         ),
         "identity": ("etude.components.networks.identity:Identity", "No network: the observation itself, as one vector"),
         "denoising_unet": (

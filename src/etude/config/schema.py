@@ -88,9 +88,10 @@ class EnvironmentConfig:
     module first."""
     num_envs: Annotated[int, Bounds(low=1, high=1_000_000)] = 8
     """Copies stepped together. More copies give steadier gradients and fewer updates for the same steps."""
-    backend: Literal["auto", "gymnasium", "native", "envpool"] = "auto"
+    backend: Literal["auto", "gymnasium", "native", "torch", "envpool"] = "auto"
     """native: many copies in one call, for the tasks that have it; gymnasium: its own classes; auto: native where it exists;
-    envpool: that package's copies of the task."""
+    torch: as tensors where the learner is (`environment.device`), for tasks that are written so; envpool: that package's copies
+    of the task."""
     exact: bool = False
     """Choose the class whose state can be captured over a faster one whose state can't (Atari)."""
     workers: NonNegativeInt = 0
@@ -116,8 +117,8 @@ class EnvironmentConfig:
     spec: EnvironmentSpec = EnvironmentSpec()
     """Facts about the task."""
     device: str = "auto"
-    """Where robots are simulated: auto (as experiment.device), cpu or cuda:N; of a list each process of a machine takes its
-    own."""
+    """Where robots are simulated and tasks of tensors stepped: auto (as experiment.device), cpu or cuda:N; of a list each
+    process of a machine takes its own."""
     robot: RobotConfig | None = None
     """A task for a robot, in place of an environment that is found by its id."""
 

@@ -308,6 +308,8 @@ def _show(value: Any) -> str:
 
 def to_plain(value: Any) -> Any:
     """Return a config object as dicts, lists and scalars, ready for YAML or JSON."""
+    if value is None or type(value) in (bool, int, float, str):  # most of them: what follows asks about protocols
+        return value
     if isinstance(value, Schedule):
         return value.to_plain()
     if isinstance(value, Part):

@@ -12,6 +12,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 from etude.acting.policy import Policy
+from etude.deploy.acting_graph import ActingGraph, ChunkGraph
+from etude.deploy.drawn_noise import Noting, laid_out
 from etude.deploy.graph import ACTION, PolicyGraph
 from etude.environments.spaces import finite_range, leaf_spaces, observation_specs
 from etude.environments.vector import ACTION_MASK, Observation
@@ -43,28 +45,65 @@ def largest_difference(policy: Policy, graph: PolicyGraph, observation_space: gy
 def _difference(
     policy: Policy, graph: PolicyGraph, space: gymnasium.Space[Any], run: Runner, rows: int, first_seed: int
 ) -> float:
-    generator = torch.Generator()
+    if isinstance(graph, ChunkGraph):
+        return _difference_of_chunks(policy, graph, space, run, rows, first_seed)
+    generator = torch.Generator().manual_seed(first_seed)
     state = policy.initial_state(rows)
-    memory = dict(zip(graph.memory, graph.examples(rows)[len(graph.inputs) :], strict=True))
+    memory = {name: torch.zeros(rows, *spec.shape, dtype=spec.dtype) for name, spec in graph.memory.items()}
     found = []
     for step in range(STEPS_WITH_MEMORY if graph.memory else 1):
         parts = sample_observations(space, graph, rows, np.random.default_rng(first_seed + step))
-        observation: Observation = parts[""] if list(parts) == [""] else parts
         is_first = torch.full((rows,), step == 0)
-        own, state, _ = policy.act(observation, state, is_first, mode="greedy", generator=generator)
-        read = dict(zip(graph.inputs, (parts[key] for key in _keys(graph, parts)), strict=True)) | memory
+        with Noting() as noting:
+            own, state, _ = policy.act(_observation(parts), state, is_first, mode=graph.mode, generator=generator)
+        noise = laid_out(graph.draws, noting.drawn, rows) if isinstance(graph, ActingGraph) else {}
+        read = dict(zip(graph.inputs, (parts[key] for key in _keys(graph, parts)), strict=True)) | memory | noise
         outputs = run({name: value.numpy() for name, value in read.items()})
-        action = torch.from_numpy(np.ascontiguousarray(outputs[ACTION]))
-        expected = graph.in_environment_units(own)
-        if graph.sections:
-            scores = graph.scores(*read.values())
-            # The policy's own choice is held to the same scores: they are those of what was written, not of the policy.
-            found += [graph.worse_by(scores, chosen).max() for chosen in (action, expected)]
-        else:
-            expected = expected.double()
-            found.append(((action.double() - expected).abs() / expected.abs().clamp(min=1)).max())
+        found += _apart(graph, tuple(read.values()), own, torch.from_numpy(np.ascontiguousarray(outputs[ACTION])))
         memory = {name: torch.from_numpy(np.ascontiguousarray(outputs[f"next_{name}"])) for name in graph.memory}
     return float(torch.stack([value.double() for value in found]).max())
+
+
+def _apart(graph: PolicyGraph, read: tuple[Tensor, ...], own: Tensor, action: Tensor) -> list[Tensor]:
+    """How far an action is from the policy's own, each of all rows."""
+    expected = graph.in_environment_units(own)
+    if not graph.sections:
+        expected = expected.double()
+        return [((action.double() - expected).abs() / expected.abs().clamp(min=1)).max()]
+    scores = graph.scores(*read)
+    if scores is None:
+        return [(action.long() != expected.long()).float().mean()]
+    # The policy's own choice is held to the same scores: they are those of what was written, not of the policy.
+    return [graph.worse_by(scores, chosen).max() for chosen in (action, expected)]
+
+
+def _difference_of_chunks(
+    policy: Policy, graph: ChunkGraph, space: gymnasium.Space[Any], run: Runner, rows: int, first_seed: int
+) -> float:
+    """Two chunks, each beside the actions that the policy takes one by one."""
+    assert graph.chunk is not None
+    seen_steps, actions = graph.chunk
+    generator, state = torch.Generator().manual_seed(first_seed), policy.initial_state(rows)
+    seen: list[dict[str, Tensor]] = []
+    chunk, found = torch.empty(0), []
+    for step in range(2 * actions):
+        parts = sample_observations(space, graph, rows, np.random.default_rng(first_seed + step))
+        seen = [*(seen or [parts] * seen_steps), parts][-seen_steps:]
+        is_first = torch.full((rows,), step == 0)
+        with Noting() as noting:
+            own, state, _ = policy.act(_observation(parts), state, is_first, mode=graph.mode, generator=generator)
+        if step % actions == 0:
+            ((_, noise),) = noting.drawn  # (draws, N, horizon, A)
+            read = [torch.stack([each[key] for each in seen], 1) for key in _keys(graph, parts)]
+            given = dict(zip(graph.inputs, read, strict=True)) | {"normal": noise.movedim(1, 0).flatten(1)}
+            outputs = run({name: value.contiguous().numpy() for name, value in given.items()})
+            chunk = torch.from_numpy(np.ascontiguousarray(outputs[ACTION]))
+        found += _apart(graph, (), own, chunk[:, step % actions])
+    return float(torch.stack(found).max())
+
+
+def _observation(parts: dict[str, Tensor]) -> Observation:
+    return parts[""] if list(parts) == [""] else parts
 
 
 def _keys(graph: PolicyGraph, parts: Mapping[str, Tensor]) -> list[str]:

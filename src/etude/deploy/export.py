@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from etude.deploy.acting_graph import graph_of
 from etude.deploy.check import TOLERANCE, Runner, largest_difference
-from etude.deploy.graph import PolicyGraph, graph_of
+from etude.deploy.graph import PolicyGraph
 from etude.deploy.metadata import METADATA, FileLayout, Metadata, describe, write_metadata
 from etude.deploy.mnn_file import mnn_model, run_mnn
 from etude.deploy.onnx_file import onnx_model, run_onnx
@@ -25,6 +26,9 @@ from etude.files.atomic import write_bytes_atomic
 from etude.using.stored_policy import StoredPolicy
 
 FILES = {"onnx": "policy.onnx", "torchscript": "policy.pt", "torch": "policy.pt2", "mnn": "policy.mnn"}
+RUNNER = "act.py"
+"""What acts by the files, in a file that needs nothing of Etude."""
+_RUNNER = Path(__file__).with_name(RUNNER)
 _PACKAGES = {"onnx": (("onnx", "onnxscript", "onnxruntime"), "etude[export]"), "mnn": (("MNN",), "etude[mnn]")}
 _RUNNERS: dict[str, Callable[[Path, PolicyGraph], Runner]] = {
     "onnx": run_onnx,
@@ -81,9 +85,12 @@ def export_policy(
     try:
         algorithm = stored.config.algorithm.name
         policy = stored.build(environment)
-        graph = graph_of(policy, environment.single_observation_space, environment.single_action_space, algorithm)
+        spaces = environment.single_observation_space, environment.single_action_space
+        # What its own evaluations do: some act by chance or not at all.
+        graph = graph_of(policy, *spaces, algorithm, mode=stored.modes("auto")[0])
         _make_folder(folder)
         metadata = describe(stored, graph, _write_robot(stored, environment, graph, folder))
+        write_bytes_atomic(folder / RUNNER, _RUNNER.read_bytes())
         export = Export(folder, metadata, notes=_notes(metadata, formats, folder))
         maker = _Maker(graph, folder)
         for name in formats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -12,13 +12,12 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from etude.acting.policy import ActorPolicy, Policy
+from etude.acting.policy import ActorPolicy
 from etude.components.action_values import allowed
 from etude.components.networks.groups import GroupReader
 from etude.components.networks.keyed_encoder import SINGLE
 from etude.environments.spaces import TensorSpec, action_spec, first_value, leaf_spaces, observation_specs
 from etude.environments.vector import ACTION_MASK, Observation
-from etude.errors import UserError
 from etude.workflows.q_policy import QPolicy
 
 ACTION = "action"
@@ -26,7 +25,7 @@ MEMORY = "memory"
 
 
 class PolicyGraph(nn.Module, ABC):
-    """Parts of the observation in order, then of the memory if there is one → the most likely action, and the memory after it.
+    """Parts of the observation in order, of the memory and noise, if there are any → the action, and the memory after it.
 
     Rows are independent, and there may be any number of them.
     """
@@ -55,6 +54,12 @@ class PolicyGraph(nn.Module, ABC):
         self._lowest = {key or SINGLE: torch.as_tensor(low) for key, low in counted.items() if np.any(low)}
         self.memory: dict[str, TensorSpec] = {}
         """What it remembers, by the names of the inputs; begins with zeros. Outputs have `next_` before the name."""
+        self.noise: dict[str, TensorSpec] = {}
+        """What chance has a part in, drawn anew for each decision: `normal` or `uniform` numbers, as the input's name says."""
+        self.chunk: tuple[int, int] | None = None
+        """Of a policy that decides on several actions at once: the observations it reads, and the actions it returns."""
+        self.mode: Literal["sample", "greedy"] = "greedy"
+        """What it does of what the policy can do."""
         self.sections = _sections(action_space)
         """How many choices each part of a discrete action has; empty for continuous actions."""
         self.register_buffer("first", torch.as_tensor(first_value(action_space)), persistent=False)
@@ -62,7 +67,7 @@ class PolicyGraph(nn.Module, ABC):
     @property
     def input_names(self) -> list[str]:
         """The names of all arguments."""
-        return [*self.inputs, *self.memory]
+        return [*self.inputs, *self.memory, *self.noise]
 
     @property
     def output_names(self) -> list[str]:
@@ -71,7 +76,7 @@ class PolicyGraph(nn.Module, ABC):
 
     def examples(self, rows: int) -> tuple[Tensor, ...]:
         """Return arguments of the right shapes and types."""
-        specs = self.inputs | self.memory
+        specs = self.inputs | self.memory | self.noise
         zeros = {name: torch.zeros(rows, *spec.shape, dtype=spec.dtype) for name, spec in specs.items()}
         return tuple(value + self._lowest[name] if name in self._lowest else value for name, value in zeros.items())
 
@@ -101,9 +106,9 @@ class PolicyGraph(nn.Module, ABC):
     def choose(self, *arguments: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the action as the policy's own, and what is remembered."""
 
-    @abstractmethod
-    def scores(self, *arguments: Tensor) -> Tensor:
-        """Return the numbers that discrete actions are chosen by, (N, choices)."""
+    def scores(self, *arguments: Tensor) -> Tensor | None:
+        """Return the numbers that discrete actions are chosen by, (N, choices); None where there are none to be had."""
+        return None
 
     def _observation(self, arguments: tuple[Tensor, ...]) -> Observation:
         return arguments[0] if self._is_single else dict(zip(self.inputs, arguments, strict=False))
@@ -163,18 +168,6 @@ class ValueGraph(PolicyGraph):
         observation, q = self._observation(arguments), self.parts["q"]
         values: Any = q.values  # type: ignore[union-attr] # ActionValues
         return allowed(values(q(self.parts["normalizer"](observation))), observation)
-
-
-def graph_of(
-    policy: Policy, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any], algorithm: str
-) -> PolicyGraph:
-    """Return what can be written of a policy; UserError where acting is more than a pass through a network."""
-    policy = policy.one_pass()
-    if isinstance(policy, ActorPolicy):
-        return ActorGraph(policy, observation_space, action_space)
-    if isinstance(policy, QPolicy):
-        return ValueGraph(policy, observation_space, action_space)
-    raise UserError(f"a policy of {algorithm} can't be exported: acting is not one pass of a network with an action head")
 
 
 def _sections(space: gymnasium.Space[Any]) -> list[int]:

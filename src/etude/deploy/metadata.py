@@ -23,7 +23,7 @@ from etude.files.documents import DocumentError, read_json
 from etude.using.stored_policy import StoredPolicy
 
 METADATA = "metadata.json"
-VERSION = 1
+VERSION = 2
 _LARGEST_FILE = 2**24
 _NORMALIZATION = {
     "off": "inputs are used as they are",
@@ -55,8 +55,27 @@ class MemoryLayout:
 
 
 @dataclass(frozen=True)
+class NoiseLayout:
+    """Random numbers that a decision needs, drawn anew for each: standard normal ones, or uniform ones in [0, 1)."""
+
+    name: str
+    kind: Literal["normal", "uniform"]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ChunkLayout:
+    """Of a policy that decides on several actions at once."""
+
+    observations: int
+    """The newest so many are its input (N, observations, ...), the oldest first; an episode's first stands for those before."""
+    actions: int
+    """Its result is so many actions (N, actions, ...), which are carried out before it is asked again."""
+
+
+@dataclass(frozen=True)
 class ActionLayout:
-    """The result: the most likely action, in the environment's own units."""
+    """The result, in the environment's own units: the most likely action, or one that is drawn, as `acts` says."""
 
     name: str
     shape: tuple[int, ...]
@@ -101,6 +120,9 @@ class Metadata:
     inputs: tuple[InputLayout, ...]
     action: ActionLayout
     memory: tuple[MemoryLayout, ...] = ()
+    noise: tuple[NoiseLayout, ...] = ()
+    chunk: ChunkLayout | None = None
+    acts: Literal["greedy", "sample"] = "greedy"
     robot: RobotLayout | None = None
     files: dict[str, FileLayout] = dataclasses.field(default_factory=dict)
     """By format: onnx, torchscript, torch, mnn."""
@@ -128,6 +150,9 @@ def describe(stored: StoredPolicy, graph: PolicyGraph, robot: RobotLayout | None
         ),
         action=_action(graph, tuple(environment.spec.action_labels) or joints),
         memory=tuple(MemoryLayout(name, f"next_{name}", spec.shape, _dtype(spec)) for name, spec in graph.memory.items()),
+        noise=tuple(NoiseLayout(name, name, spec.shape) for name, spec in graph.noise.items()),  # type: ignore[arg-type] # called as their kinds
+        chunk=None if graph.chunk is None else ChunkLayout(*graph.chunk),
+        acts=graph.mode,
         robot=robot,
     )
 

@@ -23,6 +23,7 @@ from etude.environments.episode_limit import episode_limit
 from etude.environments.families import family_of
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.mujoco_warnings import tell_mujoco_warnings
+from etude.environments.tensors.registered import ARCADE, TASKS, make_tensors
 from etude.environments.vector import VectorEnvironment
 from etude.environments.wrappers.build import Wrappers
 from etude.errors import MissingPackageError, UserError
@@ -69,6 +70,13 @@ def _make_vector(
     family = family_of(config.id)
     family.register(config.id)
     by_copy = render_mode or config.workers or config.backend == "gymnasium" or wrappers.inside
+    if config.backend in ("auto", "torch"):
+        import_module_of(config.id)
+        tensors = None if by_copy else make_tensors(config, count, device)
+        if tensors is not None:
+            return wrappers.wrap_vector(tensors)
+        if config.backend == "torch" and not render_mode:
+            raise UserError(_why_not_on_tensors(config, wrappers))
     native = None if by_copy else family.make_vector(config, count)
     if native is not None:
         return wrappers.wrap_vector(native)
@@ -99,6 +107,17 @@ def _make_vector(
     else:
         vector = GymnasiumVector(make, count)
     return wrappers.wrap_vector(vector)
+
+
+def _why_not_on_tensors(config: EnvironmentConfig, wrappers: Wrappers) -> str:
+    if wrappers.inside or config.workers:
+        what = f"the wrapper {wrappers.inside[-1]}" if wrappers.inside else f"environment.workers={config.workers}"
+        return f"environment.backend=torch: {what} needs copies of Gymnasium's kind; use auto or gymnasium"
+    known = ", ".join(sorted({*TASKS, *ARCADE}))
+    return (
+        f"environment.backend=torch: {config.id} is not written for tensors ({known} are; one of your own by "
+        "etude.environments.tensors.register_task); use auto"
+    )
 
 
 def _make_robots(config: EnvironmentConfig, count: int, wrappers: Wrappers, **options: Any) -> VectorEnvironment:
@@ -142,9 +161,7 @@ def make_copy(config: EnvironmentConfig, render_mode: str | None = None) -> gymn
     except error.DependencyNotInstalled as problem:
         raise MissingPackageError(f"{config.id} needs a package that is not installed: {first_line(problem)}") from None
     except (error.UnregisteredEnv, error.DeprecatedEnv) as problem:
-        gone = isinstance(problem, error.DeprecatedEnv)
-        near = f": {first_line(problem)}" if gone else did_you_mean_id(config.id)
-        raise UserError(f"unknown environment '{config.id}'{near}") from None
+        raise _unknown(config.id, problem) from None
     except ModuleNotFoundError as problem:
         name = problem.name or first_line(problem)
         raise MissingPackageError(f"{config.id} needs a package that is not installed: pip install {name}") from None
@@ -155,6 +172,26 @@ def make_copy(config: EnvironmentConfig, render_mode: str | None = None) -> gymn
         if not config.kwargs:
             raise
         raise UserError(f"environment.kwargs={config.kwargs}: {config.id} {complaint(problem)}") from problem
+
+
+def require_known(config: EnvironmentConfig) -> None:
+    """Refuse an id that nothing here has registered, without building a copy."""
+    if config.robot is not None or config.backend == "envpool":
+        return  # whose ids Gymnasium doesn't know
+    import_module_of(config.id)
+    _check_version(config.id)
+    family_of(config.id).register(config.id)
+    try:
+        gymnasium.spec(config.id.rpartition(":")[2])
+    except (error.UnregisteredEnv, error.DeprecatedEnv) as problem:
+        raise _unknown(config.id, problem) from None
+    except error.Error as problem:
+        raise UserError(f"environment '{config.id}': {first_line(problem)}") from None
+
+
+def _unknown(name: str, problem: Exception) -> UserError:
+    gone = isinstance(problem, error.DeprecatedEnv)
+    return UserError(f"unknown environment '{name}'{f': {first_line(problem)}' if gone else did_you_mean_id(name)}")
 
 
 def _load_class(name: str) -> None:

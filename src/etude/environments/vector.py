@@ -67,6 +67,10 @@ class VectorEnvironment(ABC):
     step_arrays: Callable[[np.ndarray], ArrayStep] | None = None
     """`step` from arrays to arrays, where there are no others underneath and nothing to report: for few copies of a quick task
     it is the way between arrays and tensors that takes the time."""
+    capturable: bool = False
+    """Whether steps can be captured with what surrounds them: they ask the device for nothing, change their state in place,
+    draw from `generators` alone and report nothing."""
+    generators: Sequence[torch.Generator] = ()
     compute_reward: Callable[[Tensor, Tensor], Tensor] | None = None
     """Tasks with goals: the reward (n,) of having achieved one goal (n, ...) when another was desired."""
     compute_terminated: Callable[[Tensor, Tensor], Tensor] | None = None

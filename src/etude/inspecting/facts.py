@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 from torch import nn
 
+from etude.config.schedules import Schedule
+from etude.config.validate import Part
 from etude.files.printable import one_line
 from etude.inspecting.inspector import Inspector
 from etude.inspecting.table import action_labels, observation_labels
@@ -56,10 +58,22 @@ def model_facts(inspector: Inspector) -> Facts:
             count = sum(parameter.numel() for parameter in part.parameters())
             layers = [str(module) for module in part.modules() if not list(module.children())]
             facts.append((name, f"{count:,} parameters: {'; '.join(layers)}" if count else type(part).__name__))
-    settings = stored.config.algorithm
-    options = asdict(settings) if is_dataclass(settings) and not isinstance(settings, type) else {}
-    facts += [(f"algorithm.{name}", str(value)) for name, value in options.items() if name != "name"]
+    settings: Any = stored.config.algorithm
+    options = {option.name: getattr(settings, option.name) for option in fields(settings) if option.name != "name"}
+    facts += [(f"algorithm.{name}", _setting(value)) for name, value in options.items()]
     return _said(facts)
+
+
+def _setting(value: Any) -> str:
+    """Return a setting as people say it: a schedule by its ends, a part by its name and options."""
+    if isinstance(value, Schedule):
+        if value.is_constant:
+            return f"{value.start:g}"
+        where = "" if (value.start_at, value.end_at) == (0, 1) else f" from {value.start_at:g} to {value.end_at:g}"
+        return f"{value.start:g} → {value.end:g}{where}"
+    if isinstance(value, Part):
+        return " ".join([str(value.type), *(f"{name}={option}" for name, option in value.options.items())])
+    return str(value)
 
 
 def checkpoint_facts(inspector: Inspector) -> Facts:

@@ -25,6 +25,7 @@ from etude.compute.random_streams import derive_seed, isolated_global_generators
 from etude.compute.trees import map_tree
 from etude.environments.rendering import Camera
 from etude.environments.vector import Observation, VectorEnvironment
+from etude.environments.wrappers.options import RewardConfig
 from etude.errors import EtudeError, UserError
 from etude.files.printable import one_line
 from etude.inspecting.driving import Command, Pilot
@@ -130,6 +131,8 @@ class Inspector:
             stack.pop_all()
         performer = Performer(stage.policy, stage.mode, player.policy, player, reader)
         told = [stage.policy.note] if stage.policy.note else []
+        if reader.has_values:
+            notes += _unlike_training(stage.policy)
         return cls(performer, player.camera, (*told, *notes, *reader.notes), most_bytes, world=world)
 
     @property
@@ -432,6 +435,14 @@ class Inspector:
 def name_of(stored: OpenPolicy) -> str:
     """Return what a policy is called: the run and the checkpoint, or the file."""
     return f"{stored.run.id} · {stored.checkpoint.name}" if isinstance(stored, StoredPolicy) else stored.name
+
+
+def _unlike_training(stored: OpenPolicy) -> list[str]:
+    """Say where a critic knows other rewards than those that are shown."""
+    own = [one.id for one in stored.config.environment.wrappers if isinstance(one, RewardConfig) and one.training_only]
+    return (
+        [f"values and advantages are of training's rewards, by {', '.join(own)}; those shown are the task's own"] if own else []
+    )
 
 
 def _seen(policy: Policy, observation: Observation) -> Array | None:

@@ -30,9 +30,11 @@ def action_labels(inspector: Inspector) -> tuple[str, ...]:
 
 def observation_labels(inspector: Inspector) -> tuple[str, ...]:
     """Return a word for each entry of a vector; empty where nobody says."""
-    said = inspector.performer.stored.config.environment.spec.observation_labels
-    size = int(np.prod(inspector.environment.single_observation_space.shape or (0,)))
-    return tuple(said) if len(said) == size else ()
+    environment = inspector.environment
+    said = inspector.performer.stored.config.environment.spec.observation_labels or _terms(environment)
+    space: Any = environment.single_observation_space
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    return tuple(said) if len(said) == sum(int(np.prod(part.shape or (0,))) for part in parts) else ()
 
 
 def step_row(inspector: Inspector, recording: Recording, index: int, columns: Columns | None = None) -> dict[str, Any]:
@@ -186,7 +188,9 @@ def _action_size(environment: VectorEnvironment) -> int:
 
 def _own_labels(environment: VectorEnvironment) -> tuple[str, ...]:
     """What an environment itself calls its actions, as Atari's games and MiniGrid's worlds do."""
-    base = environment.base
+    base: Any = environment.base
+    if hasattr(base, "groups"):
+        return base.scene.joints  # a robot's actions are targets of its joints
     if not isinstance(base, GymnasiumVector):
         return ()
     task: Any = base.copies[0].unwrapped
@@ -194,3 +198,17 @@ def _own_labels(environment: VectorEnvironment) -> tuple[str, ...]:
         return tuple(str(word) for word in task.get_action_meanings())
     named = getattr(task, "actions", None)
     return tuple(named.__members__) if isinstance(named, type) and hasattr(named, "__members__") else ()
+
+
+def _terms(environment: VectorEnvironment) -> tuple[str, ...]:
+    """What a robot's task calls what is seen: a term for each number, of joints with their names."""
+    base: Any = environment.base
+    groups = getattr(base, "groups", {})
+    joints = base.scene.joints if groups else ()
+    return tuple(
+        f"{term['term']} {joints[number] if count == len(joints) else number}" if count > 1 else term["term"]
+        for group in groups.values()
+        for term in group.layout()
+        for count in [term["size"] * term["history"]]
+        for number in range(count)
+    )

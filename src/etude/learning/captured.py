@@ -12,6 +12,9 @@ from etude.compute.trees import Tree, copy_, leaves, map_tree
 from etude.learning.execute import Before, Due, Executor, Packed, Table, run_in_calls
 from etude.learning.sources import Source
 
+STEPS_PER_CAPTURE = 32
+"""How many updates one launch may take."""
+
 
 class Captured(Executor):
     """Another way to run, captured once for each pattern of stages and shape of batches."""
@@ -20,6 +23,8 @@ class Captured(Executor):
         super().__init__(inner.update, dict(inner.modules.items()), inner.generator)
         self.mode = "captured" if inner.mode == "eager" else "compiled and captured"
         self.inner = inner
+        if inner.mode == "eager":  # what is captured as it is costs little more to capture for many updates than for a few
+            self.steps_per_call = STEPS_PER_CAPTURE
         self._graphs: dict[Any, _Graph] = {}
 
     def run(self, source: Source, count: int, before: Before | None = None) -> dict[str, Table]:

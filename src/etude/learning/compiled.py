@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.func import functional_call, grad_and_value
 
-from etude.compute.accelerate import compile_apart
+from etude.compute.accelerate import CompiledApart, compile_apart
+from etude.compute.kept_code import KeptCode
 from etude.compute.noise import Noise, Request
 from etude.compute.random_streams import GlobalGenerators
 from etude.compute.trees import Tree, at, first_leaf, joined, leaves
+from etude.compute.weak_methods import weakly
 from etude.learning.execute import Before, Due, Executor, Packed, Report, Table, per_row_of, run_in_calls, tables_of
 from etude.learning.rules import NamedRule
 from etude.learning.sources import Source
@@ -24,17 +26,28 @@ Layout = tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tuple[str, ...]]
 """What the tensors are that a compiled call returns: `Packed` without them."""
 
 
+class Keeping(NamedTuple):
+    """Under which key an algorithm's compiled updates are kept on this machine."""
+
+    key: str
+    tensors: Callable[[], Mapping[str, Tensor]]
+    """What its losses read besides networks and optimisers, such as scheduled values, by name."""
+
+
 class Compiled(Executor):
     """The same update in a pure form: the gradient by `torch.func`, the step by its rule, several updates a call."""
 
     mode = "compiled"
 
-    def __init__(self, update: Update, modules: Mapping[str, nn.Module], generator: Generator | None) -> None:
+    def __init__(
+        self, update: Update, modules: Mapping[str, nn.Module], generator: Generator | None, keeping: Keeping | None = None
+    ) -> None:
         super().__init__(update, modules, generator)
+        self._keeping = keeping
         self._networks = _Networks(self.modules)
         changed = {id(statistic) for statistic in self.statistics}
         self._statistics = {name: value for name, value in self._networks.named_buffers() if id(value) in changed}
-        self._compiled: dict[str, Callable[..., tuple[Tensor, ...]]] = {}
+        self._compiled: dict[str, CompiledApart] = {}
         self._layouts: dict[str, Layout] = {}
         self._rules: list[NamedRule] = []
         self._requests: list[dict[str, Request]] | None = None
@@ -51,9 +64,31 @@ class Compiled(Executor):
         key = str((pattern, source.identity, *(leaf.shape for leaf in leaves([columns, drawn]))))
         if key not in self._compiled:
             self._rules = [NamedRule(self._networks, stage.optimizer) for stage in self.update.stages]
-            self._compiled[key] = compile_apart(self._pure, first_leaf(drawn).device, key, pattern, source.gather)
-        tensors = self._compiled[key](columns, drawn, numbers)
+            kept = None
+            if self._keeping is not None:
+                kept = KeptCode(self._keeping.key, key, weakly(self, self._named), partial(self._layouts.get, key))
+            self._compiled[key] = compile_apart(self._pure, first_leaf(drawn).device, key, pattern, source.gather, kept=kept)
+        code = self._compiled[key]
+        tensors = code(columns, drawn, numbers)
+        if key not in self._layouts:  # the code was loaded
+            names, keys, rows = code.note
+            self._layouts[key] = (tuple(names), tuple(map(tuple, keys)), tuple(rows))
         return Packed(*self._layouts[key], tensors)
+
+    def _named(self) -> dict[str, Tensor]:
+        """Return what compiled code may read besides what it is given, each under a name that another run has it under too."""
+        found: dict[str, Tensor] = {**dict(self._networks.named_parameters()), **dict(self._networks.named_buffers())}
+        for stage in self.update.stages:
+            found |= {f"{stage.name}.state.{name}": value for name, value in stage.state.items()}
+            for index, group in enumerate(stage.optimizer.param_groups):
+                where = f"{stage.name}.{index}"
+                found |= {f"{where}.{key}": group[key] for key in ("lr", "rate") if isinstance(group.get(key), Tensor)}
+                for number, parameter in enumerate(group["params"]):
+                    own = stage.optimizer.state.get(parameter, {})
+                    found |= {f"{where}.{number}.{key}": part for key, part in own.items() if isinstance(part, Tensor)}
+        if self.update.skip is not None:
+            found["skip"] = self.update.skip
+        return {**found, **({} if self._keeping is None else self._keeping.tensors())}
 
     def _pure(
         self,

@@ -57,10 +57,12 @@ def make_executor(
     mode: Mode = "eager",
     generator: Generator | None = None,
     world: World = ALONE,
+    keeping: Any = None,
 ) -> Executor:
     """Return what takes updates in the wanted mode, or in the nearest one that their optimisers allow.
 
-    `modules` are the networks that the losses read; `generator` is where their noise comes from.
+    `modules` are the networks that the losses read; `generator` is where their noise comes from; `keeping` (an
+    `etude.learning.compiled.Keeping`) says where compiled code is kept, if it may be.
     """
     if world.size > 1:
         if mode != "eager":  # what the ranks say to each other stands between gradient and step, amid what would be one call
@@ -80,7 +82,7 @@ def make_executor(
         return Written(update, modules, generator) if Written.can_run(update) else Eager(update, modules, generator)
     known = all(rule_of(stage.optimizer) is not None for stage in update.stages)
     if is_compiled(mode) and update.is_compilable and known:
-        plain: Executor = Compiled(update, modules, generator)
+        plain: Executor = Compiled(update, modules, generator, keeping)
     else:
         plain = Eager(update, modules, generator, compiles_regions=is_compiled(mode) and not update.is_compilable)
     return Captured(plain) if is_captured(mode) else plain
@@ -90,6 +92,7 @@ class Executor(ABC):
     """Takes the updates of one algorithm, and counts them."""
 
     mode: Mode
+    steps_per_call: int = STEPS_PER_CALL
 
     def __init__(
         self, update: Update, modules: Mapping[str, nn.Module], generator: Generator | None, world: World = ALONE
@@ -324,7 +327,7 @@ def packed(stages: Sequence[Stage], reports: Sequence[Sequence[Report | None]]) 
 
 def run_in_calls(executor: Executor, source: Source, count: int, before: Before | None = None) -> dict[str, Table]:
     """Take `count` updates, several in each call of `executor.steps`; one by one where something comes before each."""
-    size = size_of_calls(source, count) if before is None else 1
+    size = size_of_calls(source, count, executor.steps_per_call) if before is None else 1
     found: dict[str, list[Table]] = {}
     for drawn in draws(source, count, size, before, inside=executor.draws_inside(source)):
         if executor.is_over():
@@ -352,9 +355,9 @@ def draws(source: Source, count: int, size: int, before: Before | None = None, *
             yield drawn if inside or held == size else at(drawn, slice(begin, begin + size))
 
 
-def size_of_calls(source: Source, count: int) -> int:
+def size_of_calls(source: Source, count: int, most: int = STEPS_PER_CALL) -> int:
     """Return how many updates to take in one call. A run is cut only between a source's units, so no cut changes a bit."""
-    size = 1 if source.follows_learning else math.gcd(source.unit, STEPS_PER_CALL)
+    size = 1 if source.follows_learning else math.gcd(source.unit, most)
     return size if count % size == 0 else 1
 
 

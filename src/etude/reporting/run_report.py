@@ -272,7 +272,8 @@ def _provenance(material: Material) -> list[Block]:
 def _reproduce(material: Material) -> list[Block]:
     facts, path = material.facts, material.run.path
     again = f"etude {shlex.join(material.command[1:])}" if len(material.command) > 1 else command("train --from-run", path)
-    lines = ["# restore its exact code", command("runs checkout", path), "# train it again", again]
+    lines = ["# restore its exact code", command("runs checkout", path)] if facts.commit else []
+    lines += ["# train it again", again]
     lines += ["# prove that it reproduces", command("verify", path)]
     if facts.status not in ("finished", "running"):
         lines += ["# go on with it", command("resume", path)]

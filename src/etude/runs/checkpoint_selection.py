@@ -108,7 +108,8 @@ def choose_checkpoint(
     One that can't be read is an error that names it: an older one in its place would pass for what was asked.
     """
     if selector in ("last", "latest"):
-        matches = [checkpoint for checkpoint in found if checkpoint.kind != "policy"]
+        # Of a run in small, such as a published one, there is the policy alone.
+        matches = [checkpoint for checkpoint in found if checkpoint.kind != "policy"] or list(found)
     elif selector == "best":
         matches = [checkpoint for checkpoint in found if checkpoint.is_best]
     else:

@@ -6,7 +6,6 @@ that matter instead of all that differ.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import site
@@ -15,6 +14,7 @@ import sysconfig
 from functools import cache
 from pathlib import Path
 
+from etude.files.digest import file_digest
 from etude.files.documents import DocumentError, read_json
 
 FILE = "modules.json"
@@ -30,7 +30,7 @@ def own_modules() -> dict[str, str]:
         # Not getattr: some modules import others when asked for an attribute.
         file = vars(module).get("__file__") if hasattr(module, "__dict__") else None
         if name != "__main__" and isinstance(file, str) and file.endswith(".py") and not _is_installed(file):
-            digest = _digest(Path(file))
+            digest = _digest(file)
             if digest is not None:
                 found[name] = digest
     return found
@@ -91,8 +91,8 @@ def _place(module: str) -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
-def _digest(file: Path | None) -> str | None:
+def _digest(file: str | Path | None) -> str | None:
     try:
-        return None if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
+        return None if file is None else file_digest(file).hex()
     except OSError:
         return None

@@ -13,12 +13,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 
 import torch
 
 from etude.files.atomic import write_json_atomic
+from etude.files.digest import file_digest
 from etude.runs import own_code
 from etude.runs.source_state import capture_source
 
@@ -92,6 +94,7 @@ def _environment() -> dict[str, object]:
     }
 
 
+@cache
 def _cpu_model() -> str:
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
@@ -103,8 +106,11 @@ def _cpu_model() -> str:
 def _compiler() -> str | None:
     """The C++ compiler that compiled updates depend on."""
     program = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
-    if program is None:
-        return None
+    return None if program is None else _first_line_of_version(program)
+
+
+@cache
+def _first_line_of_version(program: str) -> str | None:
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -117,9 +123,8 @@ def etude_code() -> str:
     package, digest = str(Path(__file__).parents[1]), hashlib.sha256()
     folders = [(folder, name) for folder, _, names in os.walk(package) for name in names]
     for path in sorted(os.path.join(folder, name) for folder, name in folders if name.endswith((".py", ".yaml"))):
-        with open(path, "rb") as file:
-            inside = path[len(package) + 1 :].replace(os.sep, "/")
-            digest.update(inside.encode() + b"\0" + hashlib.sha256(file.read()).digest())
+        inside = path[len(package) + 1 :].replace(os.sep, "/")
+        digest.update(inside.encode() + b"\0" + file_digest(path))
     return digest.hexdigest()
 
 
@@ -137,7 +142,19 @@ def _gpus() -> object:
 
 
 def installed_packages() -> dict[str, str]:
-    """Return the version of every installed package."""
+    """Return the version of every installed package; looked up again when something was installed since."""
+    return dict(_packages_of(tuple((place, _last_written(place)) for place in sys.path)))
+
+
+def _last_written(place: str) -> int | None:
+    try:
+        return os.stat(place or ".").st_mtime_ns
+    except OSError:
+        return None
+
+
+@lru_cache(1)
+def _packages_of(_: tuple[tuple[str, int | None], ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     for distribution in metadata.distributions():
         # A half-removed package has metadata without a name, or none.

@@ -13,8 +13,9 @@ import torch
 from etude.acting.policy import Policy
 from etude.buffers.base import Buffer
 from etude.components.networks.build import build_networks
-from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_captured
+from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_captured, why
 from etude.compute.devices import devices_of_ranks, pick_device, set_up
+from etude.compute.kept_code import is_kept
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
 from etude.compute.world import ALONE, World
 from etude.config.hooks import hooks_of
@@ -119,8 +120,11 @@ def _simulator_device(config: Config, learner: torch.device) -> torch.device:
     wanted = config.environment.device
     if wanted == "auto":
         return learner
-    if config.environment.robot is None:
-        raise UserError(f"environment.device={wanted}: only robots are simulated on a device; leave it at auto")
+    if config.environment.robot is None and config.environment.backend != "torch":
+        raise UserError(
+            f"environment.device={wanted}: only robots and tasks of tensors (environment.backend=torch) are stepped on a "
+            "device; leave it at auto"
+        )
     return pick_device(wanted, where="environment.device")
 
 
@@ -133,8 +137,29 @@ def _mode(wanted: str, device: torch.device, workflow: type[Workflow], config: C
             )
         return "eager"
     steps, repays = workflow.gradient_steps(config), workflow.repays_compiling(config)
-    written = workflow.is_written(config)
-    return choose_mode(wanted, device, steps, repays, compiles_on_gpu=workflow.compiles_on_gpu, is_written=written)
+    written, kept = workflow.is_written(config), wanted == "auto" and _is_kept(device, workflow, config)
+    on_gpu = workflow.compiles_on_gpu
+    return choose_mode(wanted, device, steps, repays, compiles_on_gpu=on_gpu, is_written=written, is_kept=kept)
+
+
+def _is_kept(device: torch.device, workflow: type[Workflow], config: Config) -> bool:
+    """Whether this machine has compiled updates of a config before, and kept them."""
+    experiment = config.experiment
+    here = replace(config, experiment=replace(experiment, device=str(device), threads=experiment.threads or 1))
+    key = workflow.code_key(here) if device.type == "cpu" and workflow.gradient_steps(config) else None
+    return key is not None and is_kept(key)
+
+
+def why_this_mode(asked: Config) -> str | None:
+    """Say how updates run where that was left to us, and why; None where somebody said how."""
+    if asked.experiment.compile != "auto" or asked.experiment.processes > 1:
+        return None
+    device, workflow = pick_device(asked.experiment.device), _workflow_class(asked)
+    mode, steps = _mode("auto", device, workflow, asked), workflow.gradient_steps(asked)
+    if not steps:
+        return None
+    kept = _is_kept(device, workflow, asked)
+    return f"updates are {mode}: {why(mode, device, steps, workflow.repays_compiling(asked), is_kept=kept)}"
 
 
 def acts_captured(config: Config) -> bool:

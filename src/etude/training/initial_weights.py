@@ -17,15 +17,17 @@ from etude.runs.manifest import MANIFEST_NAME, MAX_JSON
 from etude.runs.run import Run
 from etude.runs.run_selection import select_run
 from etude.runs.saved_checkpoint import Checkpoint, fitting
+from etude.training import hub_models
 from etude.training.wandb_artifacts import PREFIX, download
 from etude.workflows.base import Workflow
 
 
 def find_source(selector: str, root: Path) -> Checkpoint:
-    """Return the checkpoint that RUN, RUN:CHECKPOINT, a path or wandb:ARTIFACT names; the last one unless it says otherwise."""
-    if selector.startswith(PREFIX):
-        kept = Run.open(download(selector.removeprefix(PREFIX), root)).checkpoints().list()
-        return max(kept, key=lambda checkpoint: checkpoint.sequence)
+    """Return the checkpoint that RUN, RUN:CHECKPOINT, a path, wandb:ARTIFACT or hub:OWNER/NAME names; by default the last."""
+    for prefix, fetch in ((PREFIX, lambda name: download(name, root)), (hub_models.PREFIX, hub_models.download)):
+        if selector.startswith(prefix):
+            kept = Run.open(fetch(selector.removeprefix(prefix))).checkpoints().list()
+            return max(kept, key=lambda checkpoint: checkpoint.sequence)
     run_word, colon, checkpoint = selector.rpartition(":")
     found = select_run(run_word if colon else selector, root)
     return found.run.checkpoints().find(checkpoint if colon else found.checkpoint or "last")

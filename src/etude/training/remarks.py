@@ -19,8 +19,10 @@ def remarks(config: Config, asked: Config) -> list[str]:
         notes += [
             "environment.normalize_rewards is ignored: observations are scaled by static bounds, rewards left as they are"
         ]
-    if environment.samplers and environment.free_running:
+    if environment.free_running and environment.samplers:
         notes += ["environment.free_running: which weights act depends on timing: the run is not exact, and can't be repeated"]
+    elif environment.free_running:
+        notes += ["environment.free_running is ignored: nothing is collected beside the learner; set environment.samplers too"]
     wanted, found = asked.experiment.compile, config.experiment.compile
     if wanted in _NOT_COMPILED and wanted != found:
         notes += [f"experiment.compile={wanted} is read as {found}: {_NOT_COMPILED[wanted]}"]
@@ -46,5 +48,5 @@ def size_remarks(workflow: Workflow) -> list[str]:
 _NOT_COMPILED = {
     "on": "there is no compiler for this device here",
     "capture": "only what runs on CUDA is captured",
-    "numpy": "only PPO and A2C with plain networks (mlp; tanh or relu) on a CPU are written out in NumPy",
+    "numpy": "only PPO, A2C and DQN with plain networks (mlp; tanh or relu) on a CPU are written out in NumPy",
 }

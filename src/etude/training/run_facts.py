@@ -51,11 +51,13 @@ def facts(config: Config) -> dict[str, Any]:
     }
 
 
-def resolved_yaml(config: Config, orchestrator: Orchestrator) -> str:
-    """Every concrete value of a run, what the machine decided included."""
+def resolved_yaml(config: Config, orchestrator: Orchestrator, reason: str | None = None) -> str:
+    """Every concrete value of a run, what the machine decided included, and the reason for how updates run."""
     assert orchestrator.collector is not None
     environment = orchestrator.collector.environment
     facts = {"backend": type(environment).__name__, "mode": assembly.execution_mode(config), "snapshot": environment.snapshot}
+    if reason is not None:
+        facts["why"] = reason
     stores = {
         name: options if (capacity := orchestrator.buffers[name].reduced_to) is None else replace(options, capacity=capacity)
         for name, options in config.buffers.items()
@@ -118,7 +120,9 @@ def outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> R
     more = command("resume", run.path, f"training.total_steps={2 * orchestrator.scheduler.total_steps}")
     measure = command("evaluate", run.path, "--episodes", "100")
     counts_updates = bool(orchestrator.scheduler.clock.updates)
-    acts = any(phase.collects for phase in orchestrator.scheduler.phases)  # where none does, a larger budget is no more
+    scheduler = orchestrator.scheduler
+    acts = any(phase.collects for phase in scheduler.phases)
+    grows = acts and (scheduler.ended_by_budget or not scheduler.is_finished)  # elsewhere a larger budget is no more
     return RunOutcome(
         status=status,  # type: ignore[arg-type] # one of the four words
         reason=reason,
@@ -131,5 +135,5 @@ def outcome(run: Run, orchestrator: Orchestrator, status: str, reason: str) -> R
         elapsed_s=orchestrator.stopwatch.elapsed_s,
         env_steps=orchestrator.counters.env_steps,
         updates=orchestrator.counters.updates if counts_updates else None,
-        next_commands=[again] if status in ("interrupted", "stopped") else [measure, *([more] if acts else [])],
+        next_commands=[again] if status in ("interrupted", "stopped") else [measure, *([more] if grows else [])],
     )

@@ -71,6 +71,8 @@ def start(
     tell("building environments and networks")
     orchestrator = assembly.build(assembly.of_this_rank(config), world=world, folder=root.resolve())
     notes = [*(f"read as: {note}" for note in composition.notes), *remarks(config, composition.config)]
+    reason = assembly.why_this_mode(replace(composition.config, training=config.training))
+    notes += [reason] if reason is not None else []
     notes += size_remarks(orchestrator.workflow)
     notes += [note for buffer in orchestrator.buffers.values() for note in buffer.notes()]
     notes += [note for note in [no_update(orchestrator)] if note is not None]
@@ -92,7 +94,7 @@ def start(
     world.wait()  # a run that one of them can't train is none
     if not world.is_first:
         return Following(Run.open(together.run_of_first(None)), config, orchestrator, together)
-    resolved_yaml = run_facts.resolved_yaml(config, orchestrator)
+    resolved_yaml = run_facts.resolved_yaml(config, orchestrator, reason)
     facts[HASH] = settings_hash(resolved_yaml)
 
     def furnish(path: Path) -> None:

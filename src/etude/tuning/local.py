@@ -10,10 +10,10 @@ from pathlib import Path
 
 from etude.compute.processors import available_cpus
 from etude.errors import UserError
-from etude.runs.index import RunIndex
 from etude.runs.indexed_run import IndexedRun
 from etude.training.child_run import ChildRun
 from etude.tuning.backend import Job, JobState, Needs
+from etude.tuning.run_commands import log_of, resume_command, runs_of, thread_variables, train_command
 
 _ROUNDING = 1e-6
 
@@ -69,24 +69,18 @@ class LocalBackend:
 
     def start(self, job: Job) -> None:
         """Begin a new run, as `etude train` would."""
-        words = [*job.arguments, f"--seed={job.seed}", f"--group={job.group}", f"--runs={self.root}", "--quiet"]
-        self._begin(job, ["train", *words])
+        self._begin(job, train_command(job, self.root))
 
     def resume(self, job: Job, run: IndexedRun, words: Sequence[str] = ()) -> None:
         """Go on with a run, as `etude resume` would."""
-        self._begin(job, ["resume", run.id, *words, f"--runs={self.root}", "--quiet"])
+        self._begin(job, resume_command(job, run, words, self.root))
 
     def poll(self, jobs: Sequence[Job]) -> dict[tuple[str, int], JobState]:
         """Look at processes and run directories, each once."""
-        wanted = {job.key for job in jobs}
         # The processes first: whatever one of them wrote before it ended is then read below.
         codes = {key: running.child.poll() for key, running in self._children.items()}
-        found: dict[tuple[str, int], IndexedRun] = {}
-        if self.root.is_dir():
-            for run in reversed(RunIndex(self.root).read().runs):
-                if run.group is not None and run.seed is not None and (run.group, run.seed) in wanted:
-                    found[run.group, run.seed] = run
-        return {key: self._state(key, codes.get(key), found.get(key)) for key in wanted}
+        found = runs_of(jobs, self.root)
+        return {job.key: self._state(job.key, codes.get(job.key), found.get(job.key)) for job in jobs}
 
     def stop(self, job: Job) -> None:
         """Let a run save itself and stop; a second time at once."""
@@ -110,16 +104,10 @@ class LocalBackend:
 
     def _begin(self, job: Job, arguments: list[str]) -> None:
         gpus = self._choose_gpus(job.needs) or ()
-        environment = {}
-        if job.needs.cpus is not None:
-            environment |= {"OMP_NUM_THREADS": str(job.needs.cpus), "MKL_NUM_THREADS": str(job.needs.cpus)}
+        environment = thread_variables(job.needs)
         if self._gpus:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        if job.pause_at is not None:
-            arguments = [*arguments, f"--pause-at={job.pause_at}"]
-        self._logs.mkdir(parents=True, exist_ok=True)
-        log = self._logs / f"{job.group.replace('/', '-')}-s{job.seed}.txt"
-        self._children[job.key] = _Running(ChildRun(arguments, log, environment), job.needs, gpus)
+        self._children[job.key] = _Running(ChildRun(arguments, log_of(job, self._logs), environment), job.needs, gpus)
 
     def _choose_gpus(self, needs: Needs) -> tuple[str, ...] | None:
         """The GPUs for one more run, those with the least on them; None where too little of them is free."""

@@ -83,20 +83,23 @@ class Plan:
 
     def check(self, first: list[Values]) -> None:
         """Refuse a sweep none of whose first trials can be started; single ones that can't are recorded when they fail."""
+        from etude.environments.make import require_known  # which loads torch, and not all that make plans check them
+
         problem: EtudeError | None = None
         for settings in first[:TRIED_AT_FIRST]:
             try:
-                found = self.compose(settings)
+                config = self.compose(settings).config
+                require_known(config.environment)
             except EtudeError as error:
                 problem = problem or error
             else:
-                self._check_objective(found.config)
+                self._check_objective(config)
                 return
         if problem is not None:
             raise problem
 
     def _check_objective(self, config: Config) -> None:
-        from etude.tuning.objectives import objective_problems  # which loads torch, and not all that make plans check them
+        from etude.tuning.objectives import objective_problems  # as above
 
         if problems := [*objective_problems(self.sweep, config)]:
             raise ConfigError(*problems)

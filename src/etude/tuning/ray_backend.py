@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import MissingPackageError, UserError
-from etude.runs.index import RunIndex
 from etude.runs.indexed_run import IndexedRun
 from etude.runs.lock import is_held
 from etude.tuning.backend import Job, JobState, Needs
 from etude.tuning.ray_worker import RayWorker
+from etude.tuning.run_commands import log_of, resume_command, runs_of, thread_variables, train_command
 
 KILLED = -9
 _STOPPED = 130
@@ -107,23 +107,17 @@ class RayBackend:
 
     def start(self, job: Job) -> None:
         """Begin a new run, as `etude train` would."""
-        words = [*job.arguments, f"--seed={job.seed}", f"--group={job.group}", f"--runs={self.root}", "--quiet"]
-        self._begin(job, ["train", *words])
+        self._begin(job, train_command(job, self.root))
 
     def resume(self, job: Job, run: IndexedRun, words: Sequence[str] = ()) -> None:
         """Go on with a run, as `etude resume` would."""
-        self._begin(job, ["resume", run.id, *words, f"--runs={self.root}", "--quiet"])
+        self._begin(job, resume_command(job, run, words, self.root))
 
     def poll(self, jobs: Sequence[Job]) -> dict[tuple[str, int], JobState]:
         """Look at the workers and at the run directories, each once."""
-        wanted = {job.key for job in jobs}
         self._look()
-        found: dict[tuple[str, int], IndexedRun] = {}
-        if self.root.is_dir():
-            for run in reversed(RunIndex(self.root).read().runs):
-                if run.group is not None and run.seed is not None and (run.group, run.seed) in wanted:
-                    found[run.group, run.seed] = run
-        return {key: self._state(key, found.get(key)) for key in wanted}
+        found = runs_of(jobs, self.root)
+        return {job.key: self._state(job.key, found.get(job.key)) for job in jobs}
 
     def stop(self, job: Job) -> None:
         """Let a run save itself and stop; a second time at once."""
@@ -150,13 +144,9 @@ class RayBackend:
     # ---- workers ---
 
     def _begin(self, job: Job, arguments: list[str]) -> None:
-        if job.pause_at is not None:
-            arguments = [*arguments, f"--pause-at={job.pause_at}"]
         environment = {name: os.environ[name] for name in ("PYTHONPATH", "XDG_DATA_HOME") if name in os.environ}
-        if job.needs.cpus is not None:
-            environment |= {"OMP_NUM_THREADS": str(job.needs.cpus), "MKL_NUM_THREADS": str(job.needs.cpus)}
-        self._logs.mkdir(parents=True, exist_ok=True)
-        log = self._logs / f"{job.group.replace('/', '-')}-s{job.seed}.txt"
+        environment |= thread_variables(job.needs)
+        log = log_of(job, self._logs)
         place = {"folder": os.getcwd(), "log": str(log), "seen": str(self._logs.parent / "journal.jsonl")}
         # Not restarted and not retried by Ray: what is to be done about a run that was killed is the sweep's to say.
         options = {"num_cpus": job.needs.cpus or 1, "num_gpus": job.needs.gpus or 0, "max_restarts": 0, "max_task_retries": 0}

@@ -114,7 +114,7 @@ def text_lines(report: Report, names: Mapping[str, str]) -> list[str]:
     rows = [columns]
     for place, ranked in enumerate(report.best, start=1):
         trial, summary = ranked.trial, ranked.summary
-        row = [str(place), f"{trial.number:04d}", *(number(value) for value in trial.objective or ())]
+        row = [str(place), f"{trial.number:04d}", *(number(value) for value in trial.result or ())]
         if several:
             interval = None if summary is None else summary.mean.interval
             row += ["-" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"]
@@ -122,7 +122,7 @@ def text_lines(report: Report, names: Mapping[str, str]) -> list[str]:
         if report.threshold is not None:
             took = ranked.seconds_to_threshold
             row.append("-" if took is None else f"{took:.1f}")
-        row += [duration(float(trial.facts.get("seconds", 0.0))), *(_shown(trial.settings.get(key)) for key in keys)]
+        row += [duration(float(trial.facts.get("seconds", 0.0))), *(_shown(trial.settings.get(key, "-")) for key in keys)]
         rows.append(row)
     widths = [max(len(row[index]) for row in rows) for index in range(len(columns))]
     lines = [f"{report.plan.sweep.name}: {report.plan.sweep.method}, {_counts(report.study)}"]
@@ -159,9 +159,9 @@ def preset_text(report: Report, ranked: Ranked, place: int) -> str:
     asked["experiment"] = {**asked.get("experiment", {}), "name": f"{sweep.name}-{place}"}
     for key in ("seed", "group"):
         asked["experiment"].pop(key, None)
-    named = zip(sweep.objective, trial.objective or (), strict=False)
+    named = zip(sweep.objective, trial.result or (), strict=False)
     results = ", ".join(f"{objective.metric} {number(value)} ({objective.statistic})" for objective, value in named)
-    seeds = ", ".join(map(str, sweep.seeds))
+    seeds = ", ".join(trial.facts.get("seeds", {}))
     head = f"# Trial {trial.number:04d} of the sweep {sweep.name}, place {place}: {results}; seeds {seeds}."
     return f"{head}\n#\n#   etude train --config THIS_FILE --seed 1-5\n{to_yaml(asked)}"
 

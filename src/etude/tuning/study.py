@@ -66,6 +66,11 @@ class Trial:
         return None if self.objective is None else self.objective[0]
 
     @property
+    def result(self) -> tuple[float, ...] | None:
+        """What it came to in the end: by all seeds where the finals of `etude tune` have been, else its objective."""
+        return (self.facts["final"],) if "final" in self.facts else self.objective
+
+    @property
     def ended(self) -> bool:
         """Whether nothing more is to come of it."""
         return self.state != "running"
@@ -156,17 +161,20 @@ class Study:
         trial.state, trial.error, trial.reopened = "running", "", True
 
     def best(self, count: int | None = None) -> list[Trial]:
-        """Return complete trials, the best first; of several objectives those that nothing beats, by the first objective."""
+        """Return complete trials, the best first; of several objectives those that nothing beats, by the first objective.
+
+        Those that all seeds have judged come before those of a single one.
+        """
         done = [trial for trial in self.trials if trial.objective is not None]
         if len(self.directions) > 1:
             done = [trial for trial in done if not any(self._dominates(other, trial) for other in done)]
-        done.sort(key=lambda trial: self._signed(trial)[0], reverse=True)
+        done.sort(key=lambda trial: ("final" in trial.facts, self._signed(trial)[0]), reverse=True)
         return done[:count]
 
     def _signed(self, trial: Trial) -> list[float]:
         """The objective with more as better."""
-        assert trial.objective is not None
-        return [value if way == "max" else -value for value, way in zip(trial.objective, self.directions, strict=True)]
+        assert trial.result is not None
+        return [value if way == "max" else -value for value, way in zip(trial.result, self.directions, strict=True)]
 
     def _dominates(self, one: Trial, other: Trial) -> bool:
         pairs = list(zip(self._signed(one), self._signed(other), strict=True))

@@ -9,23 +9,22 @@ from etude.errors import UserError
 from etude.runs.statistics import summarise
 from etude.telemetry.readable import duration, number
 from etude.tuning.cost_search import front
-from etude.tuning.report import Ranked, Report, preset_text
+from etude.tuning.report import Report, preset_text
 from etude.tuning.study import Trial
-from etude.tuning.tuner import curves, winner
+from etude.tuning.tuner import curves
 
 
 def best_preset(report: Report) -> str:
     """Return the winner as a config file."""
-    best = winner(report.study)
-    if best is None:
+    if not report.best:
         raise UserError(f"{report.plan.sweep.name}: no trial is complete")
-    return preset_text(report, Ranked(best, None), 1)
+    return preset_text(report, report.best[0], 1)
 
 
 def tuned_lines(report: Report, show: Callable[[Mapping[str, Any]], str]) -> list[str]:
     """Return the winner, the defaults and the front, a line each."""
     study, metric = report.study, report.metric
-    best = winner(study)
+    best = report.best[0].trial if report.best else None
     defaults = next((trial for trial in study.trials if not trial.values), None)
     lines = []
     if best is not None:

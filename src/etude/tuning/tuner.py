@@ -185,15 +185,6 @@ class TuneRunner(SweepRunner):
         self.study.note(trial, final=value, seeds=seeds, runs=runs, **problem)
 
 
-def winner(study: Study) -> Trial | None:
-    """Return the best trial: by all seeds where the finals have been, else by the search's own; the defaults may win."""
-    sign = 1 if study.directions[0] == "max" else -1
-    done = [trial for trial in study.trials if trial.objective is not None]
-    finals = [trial for trial in done if "final" in trial.facts]
-    pool = finals or done
-    return max(pool, key=lambda trial: sign * (trial.facts.get("final", (trial.objective or (0.0,))[0])), default=None)
-
-
 def curves(study: Study) -> dict[int, list[Point]]:
     """Return the points of every trial that has some."""
     return {trial.number: points for trial in study.trials if (points := points_of(trial))}

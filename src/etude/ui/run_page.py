@@ -8,12 +8,12 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from etude.errors import EtudeError
+from etude.errors import EtudeError, UserError
+from etude.files.documents import DocumentError, read_json
 from etude.runs.checkpoint_selection import outline_checkpoints
 from etude.runs.evaluations import read_evaluations
 from etude.runs.indexed_run import IndexedRun
 from etude.runs.places import command
-from etude.runs.records import read_record
 from etude.runs.run import Run
 from etude.runs.run_reader import read_entry, read_flat_config
 from etude.runs.settings_files import read_changes
@@ -75,14 +75,25 @@ def run_page(run: Run) -> dict[str, Any]:
         "report": REPORT in files,
         "log": run.log_path.name in files,
         "provenance": {
-            name: reading("provenance", lambda name=name: read_record(run.path / "provenance" / f"{name}.json")) or None
+            name: paper
             for name in ("git", "environment", "command")
-            if (run.path / "provenance" / f"{name}.json").is_file()
+            if (paper := reading("provenance", lambda name=name: _paper(run.path / "provenance" / f"{name}.json")))
         },
         "commands": {verb: command(verb, run.path) for verb in ("resume", "evaluate", "play", "verify")},
         "problems": problems,
     }
     return _cut(page)
+
+
+def _paper(path: Path) -> dict[str, Any] | None:
+    """Return what a run notes of its origin; None where that is nothing: git.json says null outside a repository."""
+    try:
+        paper = read_json(path)
+    except FileNotFoundError:
+        return None
+    except DocumentError as error:
+        raise UserError(f"{path} is damaged: {error}") from None
+    return paper if isinstance(paper, dict) else None
 
 
 def _shares(facts: IndexedRun) -> dict[str, float]:

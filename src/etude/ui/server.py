@@ -72,5 +72,5 @@ def _listening(host: str, port: int | None) -> socket.socket:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(place[:2], family=family)
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]
         raise UserError(f"--host {host} --port {port}: {reason}; --port 0 takes a free port") from None

@@ -22,7 +22,7 @@ from etude.runs.run import Run
 from etude.runs.run_selection import Selection, select_run
 from etude.runs.saved_checkpoint import Checkpoint, fitting
 from etude.saved_components.component_file import SUFFIX, load_component
-from etude.training import assembly, stored_config
+from etude.training import assembly, hub_models, stored_config
 from etude.training.evaluation import evaluation_modes
 from etude.workflows.base import Workflow
 
@@ -125,11 +125,13 @@ def open_policy(
     trusted: bool = False,
     device: str | None = None,
 ) -> OpenPolicy:
-    """Open the policy of a run, of what names one below `root`, of a path to a checkpoint or of a file.
+    """Open the policy of a run, of what names one below `root`, of a path to a checkpoint, of a file or of hub:OWNER/NAME.
 
     Where no checkpoint is named it is the last; `prefer="best"` takes the best one if there is one. A run of a device that is
     not here acts on the CPU, and a note says so.
     """
+    if isinstance(source, str) and source.startswith(hub_models.PREFIX):
+        source = Run.open(hub_models.download(source.removeprefix(hub_models.PREFIX)))
     if not isinstance(source, Run) and Path(source).suffix == SUFFIX and checkpoint is None:
         return _in_file(Path(source), trusted, device)
     found = Selection(source) if isinstance(source, Run) else select_run(source, default_root() if root is None else Path(root))

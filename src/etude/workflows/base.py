@@ -24,6 +24,7 @@ from etude.components.networks.spec import NetworkSpec as NetworkSpec
 from etude.compute.accelerate import REPAYS_COMPILING, WRITTEN_REPAYS_COMPILING, is_captured, is_compiled
 from etude.compute.accelerate import Mode as ExecutionMode
 from etude.compute.captured import Captured
+from etude.compute.kept_code import key_of
 from etude.compute.trees import storable
 from etude.compute.weak_methods import weakly
 from etude.compute.world import ALONE, World
@@ -32,8 +33,10 @@ from etude.config.constraints import PositiveInt
 from etude.config.hooks import hook as hook
 from etude.config.phases import PhaseType
 from etude.config.schedules import Moment, Schedule, Stretch
+from etude.config.validate import to_plain
 from etude.environments.vector import Observation
 from etude.errors import UserError
+from etude.learning.compiled import Keeping
 from etude.learning.execute import Before, Executor, Table, make_executor
 from etude.learning.update import Update
 from etude.workflows.metrics import Metrics, MetricSums
@@ -139,6 +142,8 @@ class Components(SimpleNamespace):
     """The parts a workflow works with, by role: `components.actor`."""
 
     def __getattr__(self, role: str) -> Any:
+        if role.startswith("__"):  # Python's own, which asks whether there is one
+            raise AttributeError(role)
         raise UserError(f"there is no component '{role}'; there are: {', '.join(sorted(vars(self))) or 'none'}")
 
 
@@ -338,7 +343,29 @@ class Workflow(Acts):
         asks = any("noise" in stage.takes() for stage in update.stages)
         generator = self.context.streams["noise"] if asks else None
         world = self.context.world
-        return make_executor(update, modules, mode=self.context.mode, generator=generator, world=world)
+        mode, key = self.context.mode, self.code_key(self.context.config)
+        keeping = None
+        if is_compiled(mode) and key is not None and all(map(_is_known, modules.values())):
+            keeping = Keeping(key, weakly(self, self._read_by_losses))
+        return make_executor(update, modules, mode=mode, generator=generator, world=world, keeping=keeping)
+
+    @classmethod
+    def code_key(cls, config: Config) -> str | None:
+        """Return the key under which this machine keeps compiled updates of a config; None for code that is not Etude's own."""
+        if not cls.__module__.startswith("etude."):
+            return None
+        experiment = config.experiment
+        device, threads = experiment.device, experiment.threads or 1
+        plain = to_plain({"algorithm": config.algorithm, "network": dict(config.network), "environment": config.environment})
+        return key_of([cls.__qualname__, plain, device, threads, experiment.tf32, config.training.on_nan])
+
+    def _read_by_losses(self) -> dict[str, Tensor]:
+        """Return the tensors of this algorithm that are neither weights nor moments, by name."""
+        own = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        nested = {
+            f"{name}.{key}": value for name, part in vars(self).items() if isinstance(part, dict) for key, value in part.items()
+        }
+        return {**own, **{name: value for name, value in nested.items() if isinstance(value, Tensor)}}
 
     def accelerated(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of tensors as the config chooses to run such functions: captured where updates are."""
@@ -471,6 +498,11 @@ class Workflow(Acts):
         self._hyper_written.clear()
         for name, value in state["_hyper"].items():
             self.scheduled(name).copy_(value)
+
+
+def _is_known(part: nn.Module) -> bool:
+    """Whether all of a network is Etude's or torch's, whose code is part of the key."""
+    return all(type(module).__module__.startswith(("etude.", "torch.")) for module in part.modules())
 
 
 def _named(metrics: Metrics) -> Metrics:

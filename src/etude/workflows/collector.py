@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from etude.acting.actor import Actor
+from etude.acting.captured_rollout import CapturedRollout
 from etude.acting.episodes import EpisodeStatistics
 from etude.acting.policy import State
 from etude.acting.rollout import Into, Standing, rollout
 from etude.acting.transfer import Transfer
 from etude.buffers.base import Buffer
 from etude.buffers.last_paths import LastPaths
+from etude.buffers.rollout import RolloutBuffer
 from etude.compute.random_streams import RandomStreams, derive_seed
 from etude.compute.trees import map_tree, restored, storable
 from etude.compute.world import ALONE, World
@@ -47,6 +49,7 @@ class Collector:
         self._streams, self._device = streams, device
         self._transfer = Transfer(environment.device, device)
         self._standing: Standing | None = None
+        self._whole: CapturedRollout | None = None
         self._restarts = 0
 
     @property
@@ -81,7 +84,23 @@ class Collector:
     def collect(self, actor: Actor, buffer: Buffer, count: int) -> int:
         """Take up to `count` vector steps, fewer if the buffer is full, and return the decisions made."""
         steps = count if buffer.room is None else min(count, buffer.room)
+        if (whole := self._captured(actor, buffer)) is not None:
+            whole.take(self._stands, steps)
+            self.environment.check()
+            return steps * self.environment.num_envs
         return self.take(actor, buffer.add, steps, takes_arrays=buffer.takes_arrays)
+
+    def _captured(self, actor: Actor, buffer: Buffer) -> CapturedRollout | None:
+        """Return what takes whole rollouts as graphs, from the second one on: the first makes the columns."""
+        if self._paths is not None or not isinstance(buffer, RolloutBuffer):
+            return None
+        if not CapturedRollout.fits(self.environment, actor, buffer):
+            return None
+        known = self._whole
+        if known is None or known.actor is not actor or known.buffer is not buffer:
+            self._whole = CapturedRollout(self.environment, actor, buffer, self.episodes)
+            return None
+        return known if buffer.columns and actor.until_change() is None else None
 
     def take(
         self,

@@ -26,7 +26,7 @@ from etude.components.networks.denoisers import ACTIONS, CONDITION, STEP, denois
 from etude.components.networks.modes import evaluating
 from etude.components.networks.spec import NetworkSpec
 from etude.components.normalizers import ObservationNormalizer
-from etude.compute.captured import Captured
+from etude.compute.accelerate import at_once
 from etude.compute.noise import Noise
 from etude.compute.trees import map_tree
 from etude.config.constraints import Bounds, Component, PositiveInt, PositiveSchedule, at_least
@@ -101,7 +101,23 @@ class ChunkPolicy(PartsPolicy):
         self._normalizer, self._encoder, self._denoiser = normalizer, encoder, denoiser
         self.diffusion = Diffusion(settings.diffusion_steps).to(head.middle.device)
         self._on_gpu = head.middle.device.type == "cuda"
-        self._made = Captured(self.made) if self._on_gpu else self.made
+        self._made = at_once(self.made, head.middle.device)
+
+    @property
+    def observation_steps(self) -> int:
+        """How many observations a chunk is made from."""
+        return self._settings.observation_steps
+
+    @property
+    def action_steps(self) -> int:
+        """How many actions of a chunk are carried out."""
+        return self._settings.action_steps
+
+    @property
+    def noise_shape(self) -> torch.Size:
+        """What a chunk is made of: first noise, and for ddpm more on the way. (1 + steps, horizon, A)"""
+        more = self._settings.diffusion_steps - 1 if self._settings.sampler == "ddpm" else 0
+        return torch.Size((1 + more, self._settings.horizon, self._head.actions))
 
     def initial_state(self, n: int) -> State:
         """Return that nothing was seen, and every chunk is used up."""
@@ -122,7 +138,7 @@ class ChunkPolicy(PartsPolicy):
         seen = map_tree(lambda before, now: _shifted(before, now, is_first), state["seen"], observation)
         due = is_first | (state["done"] >= self._settings.action_steps)
         chunk, done = state["chunk"], state["done"].masked_fill(due, 0)
-        # A captured chunk is one of all rows; elsewhere, only those that need one are worth the time.
+        # On a GPU a chunk is one of all rows; elsewhere, only those that need one are worth the time.
         rows = due.nonzero().squeeze(1)
         if len(rows):
             noise, more = self._noise(len(due) if self._on_gpu else len(rows), generator)
@@ -142,7 +158,7 @@ class ChunkPolicy(PartsPolicy):
             condition = encoded(self._encoder, self._normalizer, seen)
 
             def predict(value: Tensor, step: int) -> Tensor:
-                here = value.new_full((len(value), 1), step / settings.diffusion_steps)
+                here = value.new_full((value.shape[0], 1), step / settings.diffusion_steps)
                 return self._denoiser({ACTIONS: value, STEP: here, CONDITION: condition}).view_as(value)
 
             if settings.sampler == "ddpm":
@@ -153,9 +169,8 @@ class ChunkPolicy(PartsPolicy):
 
     def _noise(self, count: int, generator: Generator) -> tuple[Tensor, Tensor]:
         """Return what chunks are made of."""
-        shape = (count, self._settings.horizon, self._head.actions)
-        steps = self._settings.diffusion_steps - 1 if self._settings.sampler == "ddpm" else 0
-        drawn = torch.empty((steps + 1, *shape), device=generator.device).normal_(generator=generator)
+        draws, *shape = self.noise_shape
+        drawn = torch.empty((draws, count, *shape), device=generator.device).normal_(generator=generator)
         return drawn[0], drawn[1:]
 
 

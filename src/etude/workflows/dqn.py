@@ -33,13 +33,15 @@ from etude.compute.random_streams import derive_seed
 from etude.config.constraints import Bounds, PositiveFloat, PositiveInt, PositiveSchedule, at_least, between
 from etude.config.schedules import Schedule
 from etude.config.schema import Config
-from etude.environments.vector import Observation
+from etude.environments.spaces import leaf_spaces
+from etude.environments.vector import ACTION_MASK, Observation
 from etude.errors import UserError
 from etude.learning.optimizers import build_optimizer
-from etude.learning.update import Batch, Beforehand, Out, Stage, Update
+from etude.learning.update import Batch, Beforehand, Out, Stage, Update, WrittenLoss
 from etude.workflows.base import ActResult, Context, Mode, PolicyWorkflow, State
 from etude.workflows.off_policy import OffPolicy, OffPolicyConfig
 from etude.workflows.q_policy import QPolicy
+from etude.workflows.written_losses import WrittenDQN, settings_are_plain
 
 TO_NEARLY_GREEDY = Schedule(1.0, 0.05, 0.0, 0.1)
 TARGETS = "target_outputs"
@@ -110,6 +112,13 @@ class DQN(PolicyWorkflow, OffPolicy):
         return {"q": {"type": "mlp", "hidden_dims": [256, 256], "activation": "relu"}}
 
     @classmethod
+    def is_written(cls, config: Config) -> bool:
+        """Where the network is plain and says means; a loss of one's own is torch's."""
+        own = cls.loss is not DQN.loss or cls.next_outputs is not DQN.next_outputs
+        settings = config.algorithm
+        return not own and not settings.dueling and settings.distribution == "none" and settings_are_plain(config)
+
+    @classmethod
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
         """Discrete actions, masked or not."""
         if not isinstance(action_space, spaces.Discrete):
@@ -156,8 +165,12 @@ class DQN(PolicyWorkflow, OffPolicy):
     def losses(self) -> Update:
         """One loss, then the target network when it is due."""
         beforehand = Beforehand(("next_observation",), self.target_outputs)
+        plain = self.is_written(self.context.config) and ACTION_MASK not in leaf_spaces(self.context.observation_space)
+        networks = {"q": self.q.network, "target": self.target_q.network}
+        written = WrittenLoss(networks, self._written_loss) if plain else None
+        clip = self.settings.max_grad_norm
         return Update(
-            [Stage("q", self.loss, self.optimizer, self.settings.max_grad_norm, beforehand=beforehand)],
+            [Stage("q", self.loss, self.optimizer, clip, beforehand=beforehand, written=written)],
             after=Follow([self.q], [self.target_q], self.settings.tau),
             after_every=self.settings.target_every,
         )
@@ -177,6 +190,9 @@ class DQN(PolicyWorkflow, OffPolicy):
             "train/q_error": errors.mean(),
         }
         return Out(weighted.mean(), metrics, per_row={"priority": errors} if "weight" in batch else {})
+
+    def _written_loss(self, networks: Mapping[str, Any], gradients: Mapping[Tensor, Any]) -> WrittenDQN:
+        return WrittenDQN(networks, self.normalizer, self.settings.reward_scale, double=self.settings.double)
 
     def target_outputs(self, batch: Batch) -> dict[str, Tensor]:
         """Return what the target network says of each action, for as many updates as it stays the same: one larger product."""

@@ -66,6 +66,11 @@ class WorkflowPolicy(Policy):
             else:
                 part.load_state_dict(state[name])
 
+    @property
+    def networks(self) -> dict[str, nn.Module]:
+        """The workflow's modules, by name."""
+        return {name: part for name, part in self._parts().items() if isinstance(part, nn.Module)}
+
     def _parts(self) -> dict[str, Any]:
         parts = self._workflow.stateful_parts()
         return {name: part for name, part in parts.items() if isinstance(part, Tensor | nn.Module)}

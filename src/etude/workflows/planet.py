@@ -17,7 +17,7 @@ import torch
 from gymnasium import spaces
 from torch import Generator, Tensor
 
-from etude.acting.policy import ActResult, Mode, Policy, State
+from etude.acting.policy import ActResult, Mode, State
 from etude.components.networks.world_decoder import DETER, STOCH
 from etude.components.planners import Planner
 from etude.components.rssm import ModelState
@@ -151,8 +151,6 @@ class Planet(ModelWorkflow):
 class PlanetPolicy(ModelPolicy):
     """Plans at every decision. Its exploring adds noise to what was planned; nothing else tells its ways apart."""
 
-    exportable = False
-
     def __init__(self, world: WorldModel, settings: PlanetConfig, dtype: torch.dtype, *, compiles: bool = False) -> None:
         super().__init__(world, settings, dtype, reward=world.reward, continues=world.continues)
         self._world, self._settings, self._compiles = world, settings, compiles
@@ -166,7 +164,7 @@ class PlanetPolicy(ModelPolicy):
 
     def choose(self, state: ModelState, mode: Mode, generator: Generator) -> Tensor:
         """Return the first action of the best plan from each state (N, ...): (N, A)"""
-        settings, (count, actions) = self._settings, (len(state.deter), self._head.actions)
+        settings, (count, actions) = self._settings, (state.deter.shape[0], self._head.actions)
         shape = (settings.iterations, count, settings.samples, settings.horizon, actions)
         noise = torch.empty(shape, device=generator.device).normal_(generator=generator)
         begin = torch.zeros(count, settings.horizon, actions, device=generator.device)
@@ -184,7 +182,3 @@ class PlanetPolicy(ModelPolicy):
         goes_on = self._world.continuation(features)
         reached = torch.cat([torch.ones_like(goes_on[:1]), goes_on[:-1]]).cumprod(0)
         return (reached * self._world.rewards(features)).sum(0).view(count, samples)
-
-    def one_pass(self) -> Policy:
-        """Say that planning is many passes through the model."""
-        raise UserError("planet plans at every decision, in many passes through its model; it can't be exported")

@@ -10,8 +10,9 @@ and the learning rate is a tensor. Networks with memory learn from whole rollout
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
@@ -28,6 +29,7 @@ from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.spec import POLICY_GAIN, NetworkSpec
 from etude.components.rollout_preparation import Normalizers, actor_critic_rows, standardize, values_of
 from etude.components.symmetry import find_mirror, mirror_error, with_images
+from etude.compute.weak_methods import weakly
 from etude.config.algorithm import AlgorithmSettings
 from etude.config.constraints import (
     Bounds,
@@ -222,6 +224,7 @@ class PPO(PolicyWorkflow):
         self._memory = None
         if any(map(has_memory, roles.values())):
             self._memory = RolloutMemory(roles, context.num_envs, self.accelerated)
+        self._preparing: dict[str, Callable[[], Batch]] = {}
         self._executor = self.executor(self.losses())
 
     def losses(self) -> Update:
@@ -327,7 +330,7 @@ class PPO(PolicyWorkflow):
         if not buffer.ready:
             return HookResult()
         size, batch_size = buffer.size, self.settings.minibatch_size(self.context.num_envs)
-        batch = self._prepare(buffer.columns)
+        batch = self._prepared(buffer)
         if self._memory is not None:  # a row is an environment's whole rollout
             size, batch_size = size // buffer.steps, batch_size // buffer.steps
         self._stopped.zero_()
@@ -339,6 +342,14 @@ class PPO(PolicyWorkflow):
             self._memory.go_on()
         buffer.clear()
         return HookResult(updates=len(order))
+
+    def _prepared(self, buffer: RolloutBuffer) -> Batch:
+        """Return the rows of a rollout, made by a function of a buffer's memory, which stays where it is."""
+        if self._memory is not None:
+            return self._prepare(buffer.columns)
+        if buffer.name not in self._preparing:
+            self._preparing[buffer.name] = self.accelerated(partial(weakly(self, self._prepare), buffer.columns))
+        return {**self._preparing[buffer.name]()}  # another batch to whoever keeps the last one
 
     def _prepare(self, columns: Mapping[str, Any]) -> Batch:
         """From a raw rollout (T, N, ...) to rows with values and advantages: flat (N·T, ...), or with memory (N, T, ...)."""

@@ -80,14 +80,23 @@ class SAC(PolicyWorkflow, WithCritics):
     @classmethod
     def check_spaces(cls, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
         """Bounded boxes and discrete actions."""
-        check_mask(observation_space, _head(action_space))
+        check_mask(observation_space, cls.head_of(action_space))
+
+    @classmethod
+    def head_of(cls, space: gymnasium.Space[Any]) -> CategoricalHead | SquashedGaussianHead:
+        """Return what makes distributions of the actor's outputs."""
+        if isinstance(space, spaces.Discrete):
+            return CategoricalHead(space)
+        if isinstance(space, spaces.Box):
+            return SquashedGaussianHead(space)
+        raise UserError(f"sac acts in Box and Discrete spaces, not {type(space).__name__}; ppo takes any")
 
     @classmethod
     def roles(
         cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
     ) -> dict[str, NetworkSpec]:
         """The actor describes a distribution. Critics read continuous actions, and have an output for each discrete one."""
-        head = _head(action_space)
+        head = cls.head_of(action_space)
         critic = critics(config, observation_space, action_space)
         if isinstance(head, CategoricalHead):
             critic = replace(critic, outputs=head.size, inputs=None)
@@ -96,7 +105,7 @@ class SAC(PolicyWorkflow, WithCritics):
     def initialize(self, context: Context) -> None:
         """Bind actor and critics, and build what surrounds them."""
         super().initialize(context)
-        self.head = _head(context.action_space).to(context.device)
+        self.head = self.head_of(context.action_space).to(context.device)
         self.is_discrete = isinstance(self.head, CategoricalHead)
         mode = context.config.environment.normalize_observations
         self.normalizer = ObservationNormalizer(context.observation_space, mode).to(context.device)
@@ -243,6 +252,10 @@ class Temperature(nn.Module):
         if self._target is None and not isinstance(head, CategoricalHead):
             self._target = -float(head.actions)
 
+    def keep(self, entropy: float) -> None:
+        """Have this entropy kept from now on."""
+        self._target = entropy
+
     def forward(self) -> Tensor:
         """Return α."""
         return self.log_alpha.exp()
@@ -262,11 +275,3 @@ class Temperature(nn.Module):
 def soft_value(policy: Categorical, values: Tensor, temperature: Tensor) -> Tensor:
     """(B, A) values of each action → (B,): what the policy expects of them, and its entropy."""
     return (policy.log_probs.exp() * values).sum(-1) + temperature * policy.entropy()
-
-
-def _head(space: gymnasium.Space[Any]) -> CategoricalHead | SquashedGaussianHead:
-    if isinstance(space, spaces.Discrete):
-        return CategoricalHead(space)
-    if isinstance(space, spaces.Box):
-        return SquashedGaussianHead(space)
-    raise UserError(f"sac acts in Box and Discrete spaces, not {type(space).__name__}; ppo takes any")

@@ -197,7 +197,7 @@ class SamplerPolicy(PartsPolicy):
     @torch.no_grad()
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Return the environment action; extras hold it on a scale where the bounds are ±1."""
-        noise = torch.zeros(len(is_first), self._head.actions, device=is_first.device)
+        noise = torch.zeros(is_first.shape[0], self._head.actions, device=is_first.device)
         if mode != "greedy":
             noise.normal_(generator=generator)
         with evaluating(self._switched):

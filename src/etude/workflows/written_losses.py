@@ -1,9 +1,9 @@
-"""Losses of actors and critics in NumPy, with their gradients written out: see `etude.learning.written`."""
+"""Losses of actors, critics and action values in NumPy, with their gradients written out: see `etude.learning.written`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
@@ -16,6 +16,7 @@ from etude.components.networks.written_mlp import SLOPES, Array, WrittenMLP
 from etude.components.written_heads import WrittenDistribution, written_head
 from etude.config.schema import Config
 from etude.environments.spaces import leaf_spaces
+from etude.environments.vector import Observation
 from etude.learning.update import Batch, Said
 
 OPTIMIZERS = ("adam", "adamw", "rmsprop")
@@ -26,7 +27,7 @@ def settings_are_plain(config: Config) -> bool:
     networks = config.network.values()
     plain = all(isinstance(each, MLPConfig) and each.activation in SLOPES and not each.encoders for each in networks)
     settings = config.algorithm
-    return plain and settings.optimizer.type in OPTIMIZERS and settings.accumulate == 1
+    return plain and settings.optimizer.type in OPTIMIZERS and getattr(settings, "accumulate", 1) == 1
 
 
 def spaces_are_plain(head: ActionHead, observation_space: gymnasium.Space[Any]) -> bool:
@@ -122,6 +123,58 @@ class WrittenA2C:
                 "train/value_loss": value_loss,
                 "train/entropy": entropy,
             },
+        )
+
+
+class Normalizer(Protocol):
+    """Puts observations on the scale that networks read."""
+
+    def __call__(self, observation: Observation) -> Observation:
+        """Return observations (B, ...) on it."""
+        ...
+
+
+class WrittenDQN:
+    """The loss of deep Q-networks whose outputs are means: Huber's, towards what the target network says of the next action."""
+
+    def __init__(
+        self, networks: Mapping[str, WrittenMLP], normalizer: Normalizer, reward_scale: float, *, double: bool
+    ) -> None:
+        self._q, self._target, self._normalizer = networks["q"], networks["target"], normalizer
+        self._scale, self._double = np.float32(reward_scale), double
+
+    def __call__(self, batch: Batch) -> Said:
+        """Return what the loss of a batch says, its gradient written."""
+        reward, discount = self._scale * batch["reward"].numpy(), batch["discount"].numpy()
+        action, count = batch["action"].numpy(), len(reward)
+        rows = np.arange(count)
+
+        led_to = self._q.features(self._normalizer(batch["next_observation"]))
+        valued = self._target.forward(led_to)
+        judged = self._q.forward(led_to) if self._double else valued
+        next_values = valued[rows, judged.argmax(-1)]
+        targets = reward + discount * next_values
+
+        outputs = self._q.forward(self._q.features(self._normalizer(batch["observation"])))  # last: what follows goes back here
+        values = outputs[rows, action]
+        distance = values - targets
+        errors = np.abs(distance)
+        losses = np.where(errors < 1, np.float32(0.5) * distance * distance, errors - np.float32(0.5))
+        of_values = np.clip(distance, -1, 1) * np.float32(1 / count)
+        if "weight" in batch:
+            weight = batch["weight"].numpy()
+            losses, of_values = losses * weight, of_values * weight
+        gradient = np.zeros_like(outputs)
+        gradient[rows, action] = of_values
+        self._q.backward(gradient)
+        return Said(
+            _mean(losses),
+            {
+                "train/q_mean": _mean(values),
+                "train/q_target_mean": _mean(targets),
+                "train/q_error": _mean(errors),
+            },
+            {"priority": errors} if "weight" in batch else {},
         )
 
 

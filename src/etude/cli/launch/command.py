@@ -12,7 +12,7 @@ from typing import Any
 from cyclopts import CycloptsError
 
 from etude.cli.options import at_least
-from etude.errors import UserError
+from etude.errors import MissingPackageError, UserError
 from etude.launching.job import Job, Resources, check_name, job_name, parse_memory, parse_time
 
 LAUNCHED = ("train", "resume", "sweep")
@@ -58,7 +58,7 @@ def read_job(
     if len(tasks) > 1 and words[0] == "train" and given.get("group") is None and not _sets(words, "experiment.group"):
         tasks = [[*task, f"--group={named}"] for task in tasks]
     if not unchecked:
-        _check_settings(tasks)
+        _check_settings(tasks, root)
     return Job(named, tuple(map(tuple, tasks)), needs, root, Path.cwd(), at_once)
 
 
@@ -129,15 +129,37 @@ def _values(word: str) -> list[str]:
     raise UserError(f"--each {word}: a setting and several values, such as algorithm.gamma=0.9,0.99")
 
 
-def _check_settings(tasks: Sequence[Sequence[str]]) -> None:
-    """Compose the settings of each kind of task; seeds apart, one of them speaks for all."""
+def _check_settings(tasks: Sequence[Sequence[str]], runs: Path) -> None:
+    """Compose the settings of each kind of task; seeds apart, one of them speaks for all. A sweep lists its trials."""
+    kinds = {tuple(word for word in task if not word.startswith("--seed=")): task for task in tasks}
+    for task in list(kinds.values())[:_MOST_CHECKED]:
+        if task[0] == "train":
+            printed = _printed([*(word for word in task if word != "--auto-resume"), "--print-config"])
+            with contextlib.suppress(MissingPackageError):  # what is not installed here may be there
+                _require_environment(printed)
+        elif task[0] == "sweep" and task[1:2] != ["resume"]:
+            here = _without(_without(task, "--cpus"), "--gpus")  # which may be fewer than there
+            with contextlib.suppress(MissingPackageError):
+                _printed([*here, "--cpus=1", "--gpus=0", f"--runs={runs}", "--dry"])
+
+
+def _printed(words: Sequence[str]) -> str:
+    """Return what a command prints."""
     from etude.cli import app
 
-    kinds = {tuple(word for word in task if not word.startswith("--seed=")): task for task in tasks if task[0] == "train"}
-    for task in list(kinds.values())[:_MOST_CHECKED]:
-        with contextlib.redirect_stdout(io.StringIO()):
-            words = [*(word for word in task if word != "--auto-resume"), "--print-config"]
-            app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    return printed.getvalue()
+
+
+def _require_environment(printed: str) -> None:
+    from etude.config.schema import EnvironmentConfig
+    from etude.config.source_file import parse_yaml
+    from etude.config.validate import Validator
+    from etude.environments.make import require_known
+
+    environment = parse_yaml(printed, "--print-config")["environment"]
+    require_known(Validator().build(EnvironmentConfig, environment, "environment"))
 
 
 def _without(words: Sequence[str], option: str) -> list[str]:

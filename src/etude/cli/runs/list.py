@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from etude.cli.options import at_least, exclusive
-from etude.cli.output import emit_json, note, say
+from etude.cli.output import emit, emit_json, note, say
 from etude.cli.parameters import AsJson, RunsFolder
 from etude.cli.places import runs_root
 
@@ -103,7 +102,7 @@ def _emit_csv(rows: list[dict[str, Any]]) -> None:
         known = {**row, **metrics} if isinstance(metrics, dict) else row
         flat.append({name: _in_a_cell(value) for name, value in known.items() if not isinstance(value, dict)})
     columns = list(dict.fromkeys(name for row in flat for name in row))
-    sys.stdout.write(csv_text(columns, flat))
+    emit(csv_text(columns, flat))
 
 
 def _in_a_cell(value: Any) -> Any:

@@ -19,7 +19,7 @@ def list_sweeps(*, runs: RunsFolder = None, as_json: AsJson = False) -> int:
         plan, study = SweepFolder(root, name).looked_at()
         best = study.best(1)
         counts = Counter(trial.state for trial in study.trials)
-        objective = None if not best else best[0].objective
+        objective = None if not best else best[0].result
         shown.append({"name": name, "method": plan.sweep.method, "trials": len(study.trials), **counts, "best": objective})
         if not as_json:
             states = ", ".join(f"{count} {state}" for state, count in counts.items())

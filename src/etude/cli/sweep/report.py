@@ -70,7 +70,7 @@ def report(
         best = [
             {
                 "trial": ranked.trial.number,
-                "objective": ranked.trial.objective,
+                "objective": ranked.trial.result,
                 "settings": ranked.trial.settings,
                 "seconds_to_threshold": ranked.seconds_to_threshold,
                 **ranked.trial.facts,

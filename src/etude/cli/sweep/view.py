@@ -56,7 +56,7 @@ class SweepView:
             restarts = sum(member.restarts for member in members)
             changed = self._said.get(trial.number) != trial.state
             again = restarts > self._restarts.get(trial.number, 0)
-            if changed or again or (overdue and not trial.ended and any(member.state == "running" for member in members)):
+            if changed or again or (overdue and any(member.state == "running" for member in members)):
                 self._said[trial.number], self._restarts[trial.number] = trial.state, restarts
                 self._last_lines = time.monotonic()
                 self._write(printable(f"{self._line(trial)}{'  killed, goes on' if again else ''}\n"))
@@ -85,15 +85,16 @@ class SweepView:
         parts = [f"{done} of {total} trials" if total is not None else f"{done} trials"]
         parts += [f"{counts[state]} {state}" for state in ("pruned", "failed") if counts[state]]
         best = study.best(1)
-        if best and best[0].objective is not None:
-            parts.append(f"best {number(best[0].objective[0])} (trial {best[0].number:04d})")
+        if best and best[0].result is not None:
+            parts.append(f"best {number(best[0].result[0])} (trial {best[0].number:04d})")
         left = self._left(done)
         return " · ".join([*parts, *([f"{duration(left)} left"] if left is not None else [])])
 
     def _left(self, done: int) -> float | None:
         """How long the rest takes, from how long this sitting took for what it did, parts of trials included."""
         runner = self._runner
-        if runner.total is None or runner.stopping is not None:
+        finals = any(runner.study.trials[number].ended for number in runner.members)
+        if runner.total is None or runner.stopping is not None or finals:
             return None
         under_way = sum(_share(members) for members in runner.members.values())
         did = done - self._done_before + under_way
@@ -109,8 +110,8 @@ class SweepView:
         if trial.objective is not None and members:
             state = "final"
             result = f"{_share(members):4.0%}  {'  '.join(number(value) for value in trial.objective)}"
-        elif trial.objective is not None:
-            result = "  ".join(number(value) for value in trial.objective)
+        elif trial.result is not None:
+            result = "  ".join(number(value) for value in trial.result)
         elif members:
             state = _state(members)
             lasts = [value_of(member.run, objective.metric) for member in members if member.run is not None]
@@ -135,8 +136,8 @@ def result_lines(plan: Plan, study: Study) -> list[str]:
     counts = Counter(trial.state for trial in study.trials)
     lines = [f"{plan.sweep.name}: " + ", ".join(f"{count} {state}" for state, count in counts.items())]
     best = study.best(1)
-    if best and best[0].objective is not None:
-        named = zip(plan.sweep.objective, best[0].objective, strict=True)
+    if best and best[0].result is not None:
+        named = zip(plan.sweep.objective, best[0].result, strict=True)
         values = ", ".join(f"{objective.metric} {number(value)}" for objective, value in named)
         names = short_names([*plan.space.searched, *plan.space.derived])
         lines.append(f"best: trial {best[0].number:04d}, {values}: {shown_values(best[0].settings, names)}")

@@ -127,6 +127,13 @@ FAMILIES = (
         module="small_tasks",
     ),
     Family(
+        "arcade",
+        "Etude's arcade-like tasks",
+        "BrickWall-v0",
+        r"(BrickWall|RoadCrossing|FruitFall)-v0",
+        module="arcade",
+    ),
+    Family(
         "mujoco",
         "MuJoCo",
         "HalfCheetah-v5",

@@ -1,7 +1,7 @@
 // A colour and a dash for each line: told apart with any kind of colour vision, and light enough in the dark.
 
-const LIGHT = ["#0072b2", "#c25200", "#00795a", "#a8518a", "#3e8fc4", "#a87100", "#882255", "#332288", "#7a7a1f", "#8b5a2b"];
-const DARK = ["#5ab4ea", "#ff9a56", "#3fd0a4", "#e7a3cd", "#9ad2f5", "#f2bd4b", "#e0709f", "#a79bf0", "#cfcf62", "#d3a679"];
+const LIGHT = ["#0072b2", "#c25200", "#00795a", "#a8518a", "#332288", "#a87100", "#882255", "#3e8fc4", "#7a7a1f", "#8b5a2b"];
+const DARK = ["#5ab4ea", "#ff9a56", "#3fd0a4", "#e7a3cd", "#a79bf0", "#f2bd4b", "#e0709f", "#9ad2f5", "#cfcf62", "#d3a679"];
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
 
 export function isDark() {

@@ -63,7 +63,7 @@ export class Panel {
     const drawn = episode.frames && !this.poses;
     const shown = drawn ? this.load(Math.min(step, episode.frames - 1)) : Promise.resolve();
     if (this.poses) this.view.show(this.poses, step);
-    this.showSeen(row, at, deciding);
+    this.showSeen(row, at, episode.steps[at - 1], deciding);
     this.showFacts(row, over);
     return shown;
   }
@@ -87,11 +87,12 @@ export class Panel {
     return done;
   }
 
-  showSeen(row, at, deciding) {
+  // What is seen at a step, and beside it what a model had expected there when the step before was taken.
+  showSeen(row, at, before, deciding) {
     if (!row) return replace(this.seen);
     if (this.world.sees_pictures) {
-      const kinds = deciding ? [["saliency", "what decided"]] : [["seen", "as the network sees it"]];
-      if (row.predicted_reward !== undefined && !deciding) kinds.push(["predicted", "what the model expected next"]);
+      const kinds = deciding ? [["saliency", "what decided", at]] : [["seen", "as the network sees it", at]];
+      if (before?.predicted_reward !== undefined && !deciding) kinds.push(["predicted", "what the model had expected to see", at - 1]);
       const names = kinds.map(([kind]) => kind).join();
       if (this.seen.dataset.kinds !== names) {
         this.seen.dataset.kinds = names;
@@ -101,16 +102,17 @@ export class Panel {
         );
       }
       const images = this.seen.querySelectorAll("img");
-      kinds.forEach(([kind], place) => (images[place].src = `${this.place}/${kind}/${at}.png`));
+      kinds.forEach(([kind, , step], place) => (images[place].src = `${this.place}/${kind}/${step}.png`));
       return undefined;
     }
     if (row.observation === undefined) return replace(this.seen);
-    const values = numbers(row.seen ?? row.observation);
-    const expected = row.predicted_observation === undefined ? null : numbers(row.predicted_observation);
+    const expected = before?.predicted_observation === undefined ? null : numbers(before.predicted_observation);
+    const values = numbers(expected ? row.observation : (row.seen ?? row.observation));
     const words = this.world.observation_labels;
     const most = Math.max(...values.map(Math.abs), 1e-9);
     const bars = values.slice(0, MOST_BARS).map((value, place) => bar(words[place] ?? `${place}`, value, most, expected?.[place]));
-    const title = row.seen === undefined ? "Observation" : "Observation, as the network sees it";
+    const seen = row.seen === undefined ? "Observation" : "Observation, as the network sees it";
+    const title = expected ? "Observation / as the model had expected it" : seen;
     const rest = values.length > MOST_BARS ? element("p", { class: "quiet" }, `and ${values.length - MOST_BARS} more`) : null;
     return replace(this.seen, element("h3", {}, title), ...bars, rest);
   }
@@ -161,7 +163,7 @@ function bar(name, value, most, expected, chosen) {
   const filled = element("span", { class: (value ?? 0) < 0 ? "fill below" : "fill" });
   filled.style.width = `${(share * 100).toFixed(1)}%`;
   const track = element("span", { class: "track" }, filled);
-  const said = expected === undefined || expected === null ? short(value) : `${short(value)} (model ${short(expected)})`;
+  const said = expected === undefined || expected === null ? short(value) : `${short(value)} / ${short(expected)}`;
   return element(
     "div",
     { class: chosen ? "meter taken" : "meter" },

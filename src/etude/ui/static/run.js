@@ -93,6 +93,7 @@ function headOf(run) {
     button("Group…", async () => { if (await editGroup([run.id], run.group)) look(); }, { class: "needs-token" }),
     button("Compare settings…", compare),
     element("a", { class: "button", href: `/curves?${query({ run: [run.id] })}` }, "All curves"),
+    run.checkpoints.length ? element("a", { class: "button", href: `/inspect?${query({ run: run.id })}` }, "Inspect") : null,
   ];
   const share = run.total_steps ? Math.min(1, (run.env_steps ?? 0) / run.total_steps) : 0;
   const facts = [

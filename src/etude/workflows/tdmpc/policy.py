@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from etude.acting.policy import ActorPolicy, ActResult, Mode, PartsPolicy, Policy, State
-from etude.components.distributions import SquashedGaussian, SquashedGaussianHead
+from etude.components.distributions import SquashedGaussian
 from etude.components.networks.groups import GroupReader
 from etude.components.networks.modes import evaluating
 from etude.components.networks.normed_mlp import BatchedNormedMLP
@@ -17,24 +17,12 @@ from etude.components.planners import Plan, Planner, shifted
 from etude.components.two_hot import TwoHot
 from etude.compute.accelerate import compile_apart
 from etude.environments.vector import Observation
-from etude.errors import UserError
 from etude.workflows.tdmpc.config import TDMPCConfig
 
-LOG_STD_RANGE = (-10.0, 2.0)
 BINS, REACH = 101, 10.0
 """Rewards and values are two-hot in symlog: up to about ± 22,000."""
 BELIEVED = 2
 """How many critics, drawn at random, are believed at a time."""
-
-
-class BoundedGaussianHead(SquashedGaussianHead):
-    """A squashed Gaussian whose deviation goes smoothly to its bounds, so that its gradient never stops there."""
-
-    def forward(self, outputs: Tensor, mask: Tensor | None = None) -> SquashedGaussian:
-        """Return a squashed Gaussian; it begins with a small deviation."""
-        mean, unbounded = outputs.chunk(2, dim=-1)
-        low, high = LOG_STD_RANGE
-        return SquashedGaussian(mean, low + (high - low) / 2 * (unbounded.tanh() + 1))
 
 
 class Discount(nn.Module):
@@ -184,7 +172,7 @@ class TDMPCPolicy(PartsPolicy):
         if mode == "greedy":
             sample = plan.mean[:, 0]
         else:
-            sample = plan.draw(torch.rand(len(latent), device=latent.device, generator=generator))
+            sample = plan.draw(torch.rand(latent.shape[0], device=latent.device, generator=generator))
             if mode == "explore":
                 noise = torch.empty_like(sample).normal_(generator=generator)
                 sample = (sample + plan.std[:, 0] * noise).clamp(-1, 1)
@@ -221,12 +209,9 @@ class TDMPCPolicy(PartsPolicy):
         )
 
     def one_pass(self) -> Policy:
-        """Return how it acts without planning; planning is many passes through the model."""
+        """Return its policy network alone, where it acts without planning."""
         if self._settings.plan:
-            raise UserError(
-                "a policy of tdmpc that plans can't be exported: acting is many passes of its networks; one that was trained "
-                "with algorithm.plan=false can, by its policy network"
-            )
+            return self
         encoder, actor = self._model.encoder, self._model.actor
         reads: nn.Module = nn.Sequential(encoder, actor)
         if isinstance(encoder, GroupReader):

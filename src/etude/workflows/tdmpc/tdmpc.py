@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from etude.components import plan_view
 from etude.components.critics import Follow, target_of
-from etude.components.distributions import check_mask
+from etude.components.distributions import SmoothGaussianHead, check_mask
 from etude.components.networks.encoder import FlatEncoder
 from etude.components.networks.groups import ACTOR, group_of
 from etude.components.networks.modes import evaluating, mode_dependent
@@ -50,7 +50,7 @@ from etude.learning.update import Batch, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, PolicyWorkflow, State, hook
 from etude.workflows.off_policy import OffPolicy, random_actions
 from etude.workflows.tdmpc.config import TDMPCConfig, passes_on
-from etude.workflows.tdmpc.policy import BELIEVED, BINS, BoundedGaussianHead, Discount, TDMPCPolicy, WorldModel
+from etude.workflows.tdmpc.policy import BELIEVED, BINS, Discount, TDMPCPolicy, WorldModel
 
 USUAL_GAMMA = 0.99
 SHARE_OF_ENCODER = 0.3
@@ -123,14 +123,14 @@ class TDMPC(PolicyWorkflow, OffPolicy):
             raise UserError(
                 f"tdmpc plans continuous actions, not {type(action_space).__name__}; use dqn or ppo for discrete ones"
             )
-        check_mask(observation_space, BoundedGaussianHead(action_space))
+        check_mask(observation_space, SmoothGaussianHead(action_space))
 
     @classmethod
     def roles(
         cls, config: Config, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
     ) -> dict[str, NetworkSpec]:
         """All but the encoder read latents; rewards, ends and values begin as zeros."""
-        size, head = config.algorithm.sizes, BoundedGaussianHead(action_space)  # type: ignore[arg-type] # checked
+        size, head = config.algorithm.sizes, SmoothGaussianHead(action_space)  # type: ignore[arg-type] # checked
         if passes_on(config):
             size = size._replace(latent=FlatEncoder(group_of(ACTOR, observation_space) or observation_space).size)
         pair, hidden = size.latent + head.actions, (size.hidden, size.hidden)
@@ -148,7 +148,7 @@ class TDMPC(PolicyWorkflow, OffPolicy):
         """Bind the networks, and build what surrounds them."""
         super().initialize(context)
         settings, device = self.settings, context.device
-        self.head = BoundedGaussianHead(context.action_space).to(device)  # type: ignore[arg-type] # checked
+        self.head = SmoothGaussianHead(context.action_space).to(device)  # type: ignore[arg-type] # checked
         mode = context.config.environment.normalize_observations
         self.normalizer = ObservationNormalizer(context.observation_space, mode).to(device)
         self.discount = Discount(_discount(context), None if settings.min_std.is_constant else self.scheduled("min_std")).to(

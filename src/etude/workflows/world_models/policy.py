@@ -23,7 +23,6 @@ from etude.components.normalizers import ObservationNormalizer
 from etude.components.world_actions import ChosenActions, WorldActions
 from etude.compute.trees import map_tree
 from etude.environments.vector import Observation
-from etude.errors import UserError
 
 REMEMBERED, EXPLORER = "remembered", "explorer"
 """What acting carries while it learns: M's state, and that of random behaviour."""
@@ -143,10 +142,7 @@ class WorldModelsPolicy(PartsPolicy):
     def one_pass(self) -> Policy:
         """Return the same policy as one network, where it has no memory."""
         if self._memory is not None:
-            raise UserError(
-                "a policy of world_models that remembers can't be exported: acting is a network with a state; one that was "
-                "trained with algorithm.memory=off can"
-            )
+            return self
         observation_space, action_space = self._spaces
         head = make_head(action_space) if isinstance(action_space, spaces.Discrete) else DeterministicHead(action_space)  # type: ignore[arg-type] # a Box
         return ActorPolicy(ObservationNormalizer(observation_space, "off"), _Reflex(self._vae, self._controller), head)

@@ -21,7 +21,8 @@ from etude.acting.actor import Actor
 from etude.buffers.base import ColumnSpecs
 from etude.buffers.replay import ReplayBuffer
 from etude.components.evolution import CMAES
-from etude.components.mdn_rnn import CELL, HIDDEN, MDNRNN
+from etude.components.latent_dreams import LatentDreams, chances
+from etude.components.mdn_rnn import MDNRNN
 from etude.components.networks.spec import NetworkSpec
 from etude.components.networks.vae import VAE, Posterior
 from etude.components.networks.world_encoder import is_picture, parts_of
@@ -33,7 +34,6 @@ from etude.compute.accelerate import is_captured
 from etude.compute.noise import Noise
 from etude.compute.random_streams import derive_seed
 from etude.compute.trees import at, first_leaf, map_tree
-from etude.compute.weak_methods import weakly
 from etude.config.schema import Config
 from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import ACTION_MASK, Observation
@@ -178,7 +178,9 @@ class WorldModels(Workflow):
             stage = Stage("memory", self.memory_loss, self.memory_optimizer, settings.max_grad_norm)
             # Compiling the sequence whole would unroll it; its cell is a region, which is compiled by itself.
             self._memory_executor = self.executor(Update([stage], is_compilable=False))
-        self._dream_step = self.accelerated(weakly(self, self.dreamt_step))
+        if self.memory is not None:
+            self._dreams = LatentDreams(self.memory, self.controller, self.head, settings.temperature)
+            self._dream_step = self.accelerated(self._dreams.step)
         captured = is_captured(context.mode)
         candidates = Candidates(self._policy, self.dealt)
         self._candidates = Actor(candidates, "greedy", context.streams["action"], captured=captured)
@@ -382,34 +384,14 @@ class WorldModels(Workflow):
         Every controller dreams the same dreams: it is the same chance that decides in them. A reward counts by how likely
         it is that the dream had not ended before. Asked to stop on the way it raises `LeftAmidError`.
         """
-        assert self.memory is not None
         episodes, size = starts.shape
-        rows = len(weights) * episodes
-        state = self.memory.initial(rows)
-        latent = starts.expand(len(weights), -1, -1).reshape(rows, size)
-        dream = (latent, state[HIDDEN], state[CELL], latent.new_ones(rows), latent.new_zeros(rows))
+        dream: tuple[Tensor, ...] = self._dreams.begin(starts.expand(len(weights), -1, -1).reshape(-1, size))
         each = weights.repeat_interleave(episodes, 0)
         for step in range(steps):
             if step % STEPS_UNHEEDED == 0 and asked_to_stop():
                 raise LeftAmidError
-            uniform = torch.rand(starts.shape, generator=generator, device=generator.device)
-            normal = torch.randn(starts.shape, generator=generator, device=generator.device)
-            dream = self._dream_step(dream, each, uniform, normal)
+            dream = self._dream_step(dream, each, *chances(starts, generator))
         return dream[-1].view(len(weights), episodes).clone()
-
-    def dreamt_step(self, dream: tuple[Tensor, ...], weights: Tensor, uniform: Tensor, normal: Tensor) -> tuple[Tensor, ...]:
-        """Go on with latents, M's state, how likely each dream still goes on, and what was earned: (rows, ...) each."""
-        assert self.memory is not None
-        latent, hidden, cell, alive, earned = dream
-        action = self.controller(torch.cat([latent, hidden], -1), weights)
-        # M knows actions as the environment has taken them.
-        action = self.head.from_environment(self.head.to_environment(action))
-        state = self.memory.step({HIDDEN: hidden, CELL: cell}, latent, action)
-        outlook = self.memory.outlook(state[HIDDEN])
-        times = len(latent) // len(uniform)
-        latent = outlook.draw(uniform.repeat(times, 1), normal.repeat(times, 1), self.settings.temperature)
-        earned = earned + alive * self.memory.rewards.mean(outlook.reward)
-        return latent, state[HIDDEN], state[CELL], alive * torch.sigmoid(-outlook.end), earned
 
     # ---- acting -------------------------------------------------------------------------------------------------------
 
@@ -452,40 +434,17 @@ class WorldModels(Workflow):
         length = len(steps["is_first"])
         foresees = self.settings.memory == "learnt" and self._memory_executor is not None and self._memory_executor.taken.value
         context = min(STEPS_SEEN, length // 2) if foresees else length
-        latents = self._foreseen(steps, context, generator)
+        latents = self.vae.observe(steps["observation"]).mean
+        if foresees:
+            latents = self._dreams.foreseen(latents, steps["action"], steps["is_first"], context, generator)
         made = _shown(self.vae.decode(latents), space)
         shown = open_loop_media(steps["observation"], at(made, slice(0, context)), at(made, slice(context, length)), space)
-        return {**shown, **(self._dreams(latents[0], generator) if foresees else {})}
-
-    def _foreseen(self, steps: Mapping[str, Any], context: int, generator: Generator) -> Tensor:
-        """Return V's latents of the first steps of windows (L, B, ...), and M's of the others: (L, B, Z)"""
-        seen = self.vae.observe(steps["observation"]).mean
-        if context == len(seen) or self.memory is None:
-            return seen
-        actions, found = self.head.from_environment(steps["action"]), [seen[0]]
-        state = self.memory.initial(seen.shape[1])
-        for t in range(len(seen) - 1):
-            state = self.memory.step(state, found[-1], actions[t])
-            drawn = self.memory.outlook(state[HIDDEN]).draw(*self._chance(seen[0], generator), self.settings.temperature)
-            begins = steps["is_first"][t + 1][:, None]  # how another episode begins, nobody foresees
-            state = map_tree(lambda part, new=begins: part.masked_fill(new, 0), state)
-            found.append(seen[t + 1] if t + 1 < context else torch.where(begins, seen[t + 1], drawn))
-        return torch.stack(found)
-
-    def _dreams(self, latent: Tensor, generator: Generator) -> dict[str, Tensor]:
-        """Return films of what the controller dreams from latents (B, Z)."""
-        assert self.memory is not None
-        state = self.memory.initial(len(latent))
-        dream = (latent, state[HIDDEN], state[CELL], latent.new_ones(len(latent)), latent.new_zeros(len(latent)))
-        found = [latent]
-        for _ in range(min(STEPS_DREAMT, self.settings.dream_steps)):
-            dream = self.dreamt_step(dream, self.controller.weights.expand(len(latent), -1), *self._chance(latent, generator))
-            found.append(dream[0])
-        return dream_media(self.vae.decode(torch.stack(found)), self.context.observation_space)
-
-    def _chance(self, like: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-        own = {"generator": generator, "device": generator.device}
-        return torch.rand(like.shape, **own), torch.randn(like.shape, **own)
+        if not foresees:
+            return shown
+        dreamt = self._dreams.walked(
+            latents[0], self.controller.weights, min(STEPS_DREAMT, self.settings.dream_steps), generator
+        )
+        return {**shown, **dream_media(self.vae.decode(dreamt), space)}
 
 
 def _steps_left(config: Config) -> bool:

@@ -1,0 +1,1 @@
+"""These pages as a site: `python -m tools.site build/site`."""

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import gymnasium
 import pytest
 import torch
 
@@ -46,13 +47,22 @@ def deterministic_algorithms_off() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_modules_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A module that a test wrote is not found by the next test that writes one of the same name."""
-    before = set(sys.modules)
+    """A module that a test wrote is not found by the next test that writes one of the same name, nor what it registered.
+
+    Worker processes would import it, and with it what it imports of these tests.
+    """
+    before, places = set(sys.modules), set(sys.path)
     yield
     temporary = str(tmp_path_factory.getbasetemp())
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(temporary):
-            del sys.modules[name]
+    sys.path[:] = [place for place in sys.path if place in places or not place.startswith(temporary)]
+    new = set(sys.modules) - before
+    own = {name for name in new if str(getattr(sys.modules[name], "__file__", None) or "").startswith(temporary)}
+    for name in own:
+        del sys.modules[name]
+    if own:
+        for name, spec in [*gymnasium.registry.items()]:
+            if getattr(spec.entry_point, "__module__", None) in own:
+                del gymnasium.registry[name]
 
 
 @pytest.fixture(scope="session")

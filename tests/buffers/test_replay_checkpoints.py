@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from etude.buffers.replay import ReplayBuffer
 from etude.errors import CheckpointError, EtudeError
 from etude.runs.checkpoint import Checkpoint, CheckpointStore
 from tests.buffers.transitions import transition
+from tests.forked import run_forked
 
 ROWS, N = 20, 2
 ROW_BYTES = sum(tensor.nbytes for name, column in transition(0, N).items() if name != "next_observation"
@@ -280,6 +280,7 @@ from etude.buffers import store_state
 from etude.buffers.replay import ReplayBuffer
 from etude.runs.checkpoint import CheckpointStore
 from tests.buffers.transitions import transition
+from tests.forked import run_forked
 
 torch.set_num_threads(1)
 store_state.SMALLEST_SEGMENT, store_state.SEGMENTS_PER_RING = 1, 10**6
@@ -336,5 +337,5 @@ assert not [path for path in store.directory.glob("replay/**/.*")]
 
 def test_a_kill_at_any_step_of_a_save_leaves_whole_checkpoints_and_no_litter(tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED_EVERYWHERE, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[2])
+    done = run_forked(command, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr

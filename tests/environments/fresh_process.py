@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from etude.environments.vector import VectorEnvironment
 from etude.runs.checkpoint import CheckpointStore
 from tests.environments.test_conformance import actions
+from tests.forked import run_forked
 
 _GO_ON = """
 import sys
@@ -43,6 +44,6 @@ def assert_goes_on_elsewhere(
         store.save({"rank/0": environment.state_dict()}, counters={"env_steps": 100, "updates": 0}, metadata={})
         expected.append(trajectory(environment, moves[100:]))
     command = [sys.executable, "-c", _GO_ON.format(module=module), str(folder), *names]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=120)
+    done = run_forked(command, cwd=Path(__file__).parents[2], env=os.environ)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split() == expected

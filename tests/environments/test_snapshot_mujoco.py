@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from etude.environments.gymnasium import GymnasiumVector
 from etude.runs.checkpoint import CheckpointStore
 from tests.environments.test_conformance import actions
 from tests.environments.test_snapshot import stored, trajectory
+from tests.forked import run_forked
 
 pytest.importorskip("mujoco")
 from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
@@ -67,7 +68,8 @@ def test_a_fresh_process_goes_on_bit_for_bit(tmp_path: Path) -> None:
     )
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(root)!r})\n{code}", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
+    done = run_forked(command, cwd=tmp_path, env=os.environ)
+    assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if "-v5 " in line] == expected
 
 

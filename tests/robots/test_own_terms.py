@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from etude.config.robots import CommandConfig, ResetConfig, TerrainConfig
 from etude.config.validate import to_plain
 from etude.errors import ConfigError, UserError
 from etude.runs.run import Run
+from etude.verification import rerun
+from tests.forked import fork_instead, run_forked
 from tests.robots.robots import SEEN, rest, robots
 from tests.runs_compared import assert_resumes
 
@@ -85,13 +86,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _etude(folder: Path, *arguments: str) -> str:
     clean = {**os.environ, "PYTHONPATH": str(Path(etude.__file__).parents[1]), "XDG_DATA_HOME": str(folder / "home")}
-    line = [sys.executable, "-m", "etude", *arguments]
-    done = subprocess.run(line, cwd=folder, env=clean, capture_output=True, text=True, check=False, timeout=300)
+    done = run_forked([sys.executable, "-m", "etude", *arguments], cwd=folder, env=clean)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
-def test_a_run_with_own_terms_resumes_exactly_and_verifies(folder: Path) -> None:
+def test_a_run_with_own_terms_resumes_exactly_and_verifies(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_instead(rerun, monkeypatch)
     _etude(folder, "train", "quadruped-flat:ppo", "-q", *WORDS, "training.total_steps=64")
     run = Run.resolve("@last", folder / "runs")
     assert "collect/reward/own_terms.bounce" in run.metrics_path.read_text()

@@ -14,6 +14,8 @@ from etude.errors import EtudeError
 from etude.robots.models.description import MODELS, load_robot
 from etude.robots.models.stored_files import store_robot, use_stored_robot
 from etude.runs.run import Run
+from etude.verification import rerun
+from tests.forked import fork_instead
 from tests.robots.test_urdf import write_mesh
 from tests.robots.urdf_dog import write_dog
 
@@ -27,6 +29,7 @@ def test_a_robot_that_has_changed_or_is_elsewhere_is_the_stored_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    fork_instead(rerun, monkeypatch)
     (tmp_path / "mine").mkdir()
     for name in ("quadruped.yaml", "quadruped.xml"):
         (tmp_path / "mine" / name).write_text((MODELS / name).read_text())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.forked import run_forked
 
 PRELUDE = """
 import os, random, signal, sys, time
@@ -98,8 +99,7 @@ assert not left, left
 
 
 def _run(script: str, directory: Path) -> None:
-    command = [sys.executable, "-c", PRELUDE + script, str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = run_forked([sys.executable, "-c", PRELUDE + script, str(directory)])
     assert done.returncode == 0, done.stderr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,10 @@ def value(environment: RobotVector, name: str, **options: object) -> torch.Tenso
 
 @pytest.mark.parametrize("name", sorted(REWARDS.terms))
 def test_a_reward_is_one_finite_number_a_robot(name: str, moving: RobotVector) -> None:
-    others = {"knee_distance": {"model": "biped"}, **{key: {"motion": MotionConfig(file="trot")} for key in MOTIONS}}
+    others: dict[str, Any] = {
+        "knee_distance": {"model": "biped"},
+        **{key: {"motion": MotionConfig(file="trot")} for key in MOTIONS},
+    }
     found = value(robots(6, **others[name]) if name in others else moving, name)
     assert found.shape == (6,)
     assert bool(torch.isfinite(found).all())

@@ -54,7 +54,7 @@ def test_it_resumes_exactly(spec: tuple[str, ...], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", [PPO, SAC], ids=["ppo", "sac"])
 def test_the_compiled_form_is_the_eager_one(spec: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_it_is(function: Any, device: torch.device, *fixed: Any) -> Any:
+    def as_it_is(function: Any, device: torch.device, *fixed: Any, kept: Any = None) -> Any:
         def call(*given: Any) -> Any:
             with torch.no_grad():
                 return function(*given, *fixed)

@@ -35,7 +35,7 @@ def assert_same(one: dict[str, Tensor], other: dict[str, Tensor], tolerance: flo
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be compiled, as it is: the pure form without the half minute that compiling takes."""
 
-    def as_it_is(function: Any, device: torch.device, *fixed: Any) -> Any:
+    def as_it_is(function: Any, device: torch.device, *fixed: Any, kept: Any = None) -> Any:
         def call(*given: Any) -> Any:
             with torch.no_grad():
                 return function(*given, *fixed)

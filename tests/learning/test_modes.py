@@ -144,7 +144,9 @@ def test_the_numpy_twin_of_an_actor_acts_like_it_and_follows_its_weights() -> No
 @pytest.mark.parametrize("optimizer", ["{type: adam, fused: false}", "{type: adamw, fused: false, weight_decay: 0.1}", "adam"])
 def test_the_compiled_form_reads_the_rate_of_now(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Defect 27: without fused kernels the rate was a number to the compiler, the same for ever. What is compiled, as it is:
-    monkeypatch.setattr(compiled, "compile_apart", lambda function, device, *fixed: lambda *given: function(*given, *fixed))
+    monkeypatch.setattr(
+        compiled, "compile_apart", lambda function, device, *fixed, kept=None: lambda *given: function(*given, *fixed)
+    )
     case = (
         "CartPole-v1:ppo",
         f"algorithm.optimizer={optimizer}",

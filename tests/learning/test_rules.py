@@ -93,7 +93,9 @@ RULES = {"adam": Part("adam"), "adamw": Part("adamw", {"weight_decay": 0.1}), "l
 def test_the_written_out_step_is_the_eager_one(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is compiled, as it is:
     monkeypatch.setattr(
-        compiled, "compile_apart", lambda function, device, *fixed: torch.no_grad()(lambda *given: function(*given, *fixed))
+        compiled,
+        "compile_apart",
+        lambda function, device, *fixed, kept=None: torch.no_grad()(lambda *given: function(*given, *fixed)),
     )
     assert_alike(part, 8)
 

@@ -129,7 +129,7 @@ def test_a_compiled_update_equals_an_eager_one(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FAST)
 def test_what_is_compiled_equals_an_eager_update(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_it_is(function: Any, device: torch.device, *fixed: Any) -> Any:
+    def as_it_is(function: Any, device: torch.device, *fixed: Any, kept: Any = None) -> Any:
         return torch.no_grad()(lambda *given: function(*given, *fixed))
 
     monkeypatch.setattr("etude.learning.compiled.compile_apart", as_it_is)
@@ -175,7 +175,7 @@ def _priorities_of(run: Orchestrator) -> list[torch.Tensor]:
 def test_what_the_target_says_of_several_updates_at_once_is_what_it_says_of_each(
     double: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def as_it_is(function: Any, device: torch.device, *fixed: Any) -> Any:
+    def as_it_is(function: Any, device: torch.device, *fixed: Any, kept: Any = None) -> Any:
         return lambda *tensors: function(*tensors, *fixed)
 
     monkeypatch.setattr("etude.learning.compiled.compile_apart", as_it_is)

@@ -27,7 +27,7 @@ RAINBOW = ("CartPole-v1:dqn", *WORDS, "network.q.hidden_dims=[8]", "algorithm.le
 
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_it_is(function: Any, device: torch.device, *fixed: Any) -> Any:
+    def as_it_is(function: Any, device: torch.device, *fixed: Any, kept: Any = None) -> Any:
         def call(*given: Any) -> Any:
             with torch.no_grad():
                 return function(*given, *fixed)

@@ -187,7 +187,7 @@ def test_one_robot_is_shown_and_written_as_a_yaml_that_is_the_same_robot(
     mine.write_text(printed(capsys, "go1", "--yaml"))
     ours, theirs = load_robot(str(mine)), load_robot("go1")
     assert (ours.pose, ours.actuators, ours.feet, ours.path) == (theirs.pose, theirs.actuators, theirs.feet, theirs.path)
-    assert command(["robots", "g01"]) == 2
+    assert command(["robots", "goo1"]) == 2
     assert "unknown robot; did you mean 'go1'" in capsys.readouterr().err
     assert command(["robots", "--yaml"]) == 2
 

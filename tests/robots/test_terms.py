@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
-from etude.config.robots import CommandConfig, ResetConfig
+from etude.config.robots import CommandConfig, MotionConfig, ResetConfig
 from etude.robots.environment import RobotVector
 from etude.robots.rotations import euler_of, from_yaw, rotate, rotate_inverse, wrap, yaw_of
 from etude.robots.terms.observations import OBSERVATIONS
@@ -26,6 +27,9 @@ def moving() -> RobotVector:
     return environment
 
 
+MOTIONS = [name for name in REWARDS.terms if name.startswith("motion_")]
+
+
 def value(environment: RobotVector, name: str, **options: object) -> torch.Tensor:
     environment.state.refresh()
     return REWARDS.bind(name, {**BODIES.get(name, {}), **options}, "rewards")(environment.state)
@@ -33,7 +37,11 @@ def value(environment: RobotVector, name: str, **options: object) -> torch.Tenso
 
 @pytest.mark.parametrize("name", sorted(REWARDS.terms))
 def test_a_reward_is_one_finite_number_a_robot(name: str, moving: RobotVector) -> None:
-    found = value(robots(6, model="biped") if name == "knee_distance" else moving, name)
+    others: dict[str, Any] = {
+        "knee_distance": {"model": "biped"},
+        **{key: {"motion": MotionConfig(file="trot")} for key in MOTIONS},
+    }
+    found = value(robots(6, **others[name]) if name in others else moving, name)
     assert found.shape == (6,)
     assert bool(torch.isfinite(found).all())
     assert REWARDS.describe()[name]
@@ -41,8 +49,9 @@ def test_a_reward_is_one_finite_number_a_robot(name: str, moving: RobotVector) -
 
 @pytest.mark.parametrize("name", sorted(OBSERVATIONS.terms))
 def test_an_observation_is_a_row_a_robot(name: str, moving: RobotVector) -> None:
-    moving.state.refresh()
-    found = OBSERVATIONS.bind(name, {}, "observations")(moving.state)
+    environment = robots(6, motion=MotionConfig(file="trot")) if name == "motion_pose" else moving
+    environment.state.refresh()
+    found = OBSERVATIONS.bind(name, {}, "observations")(environment.state)
     assert found.ndim == 2
     assert len(found) == 6
     assert bool(torch.isfinite(found.float()).all())

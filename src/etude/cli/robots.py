@@ -132,11 +132,12 @@ def _remarks(name: str) -> list[str]:
     """Return where what was not written down about a robot comes from."""
     from pathlib import Path
 
-    from etude.robots.models.description import known_robots, shipped_robots
+    from etude.robots.models.description import known_robots, package_folder, shipped_robots
     from etude.robots.models.found_robots import find_robot
     from etude.robots.models.guessing import guess
 
-    if name in {*shipped_robots(), *known_robots()} or name.endswith((".yaml", ".yml")):
+    is_described = name in shipped_robots() or package_folder(known_robots().get(name, "")) is not None
+    if is_described or name.endswith((".yaml", ".yml")):
         return []
     found = find_robot(name)
     return list((guess(Path(name).expanduser()) if found is None else guess(found.path, found.scene)).remarks)

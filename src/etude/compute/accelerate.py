@@ -15,6 +15,7 @@ from torch import Tensor
 
 from etude.compute.captured import Captured
 from etude.compute.kept_code import KeptCode, Plan, use_own_cache
+from etude.compute.lazy_compiler import let_compiler_in
 
 Mode = Literal["eager", "numpy", "compiled", "captured", "compiled and captured"]
 REPAYS_COMPILING = 50_000
@@ -182,6 +183,7 @@ class CompiledApart:
 
     def _compile(self, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
         use_own_cache()
+        let_compiler_in()
         from torch._inductor.compile_fx import compile_fx  # takes two seconds, and only those who compile wait for it
 
         called: list[tuple[tuple[Tensor, ...], Sequence[Tensor]]] = []
@@ -218,12 +220,13 @@ class CompiledApart:
 
 def _that_can_be_kept(graph: torch.fx.GraphModule, examples: Any, options: dict[str, Any]) -> tuple[Any, Any]:
     """Compile a graph, and return the code and what of it can be saved; None where torch can't save it."""
+    from torch._functorch import config
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.standalone_compile import AOTCompiledArtifact
 
-    with torch._functorch.config.patch(bundled_autograd_cache=True):
+    with config.patch(bundled_autograd_cache=True):
         code: Any = compile_fx(graph, examples, config_patches=options)
-    return code, AOTCompiledArtifact(code) if hasattr(code, "serialize") else None
+    return code, AOTCompiledArtifact(code) if getattr(code, "serialize", None) is not None else None
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:

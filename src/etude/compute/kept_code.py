@@ -66,7 +66,9 @@ class KeptCode:
         try:
             said = parse_json(read_bytes(self._path.with_suffix(".json")))
             use_own_cache()
-            from torch._inductor import CompiledArtifact  # takes a second, and only those who compile wait for it
+            from torch._inductor.standalone_compile import (
+                CompiledArtifact,
+            )  # takes a second, and only those who compile wait for it
 
             code = CompiledArtifact.load(path=str(self._path.with_suffix(".bin")))
         except (DocumentError, OSError):

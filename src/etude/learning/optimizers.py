@@ -11,10 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from etude.compute.lazy_compiler import leave_compiler_out
 from etude.config.registry import optimizers
 from etude.config.validate import Part
 from etude.errors import UserError
 from etude.learning.rules import LaProp
+
+_SURE = {"eps", "weight_decay", "fused"}
+"""What Adam looks at before its first step; that step would import torch's compiler, for a second and a half."""
 
 
 def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter], Tensor]]) -> Optimizer:
@@ -22,6 +26,7 @@ def build_optimizer(part: Part, groups: Mapping[str, tuple[Iterable[nn.Parameter
 
     Learning rates are tensors, so that schedules and adaptation change them in place, on the device.
     """
+    leave_compiler_out()
     cls = optimizers.resolve(part.type)
     options = dict(part.options)
     _check(cls, part)
@@ -51,7 +56,9 @@ def _try(cls: Any, options: Mapping[str, Any], part: Part) -> None:
     weights = nn.Parameter(torch.zeros(2, 2))
     weights.grad = torch.ones(2, 2)
     try:
-        cls([{"params": [weights], "lr": 1e-3}], **options).step()
+        made = cls([{"params": [weights], "lr": 1e-3}], **options)
+        if cls not in (torch.optim.Adam, torch.optim.AdamW) or not _SURE.issuperset(options):
+            made.step()
     except Exception as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise UserError(

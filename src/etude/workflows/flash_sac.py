@@ -87,7 +87,7 @@ class FlashSAC(SAC):
     """Soft actor-critic with joint batches, distributions of returns and weights of length 1."""
 
     Config = FlashSACConfig
-    settings: FlashSACConfig
+    settings: FlashSACConfig  # type: ignore[reportIncompatibleVariableOverride] # which it is, whenever it is
     supports_ranks = False
     supports_samplers = False
     default_num_envs = 1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal, TypeVar
 
+import torch
 from torch import Generator, nn
 
 Activation = Literal["relu", "tanh", "elu", "selu", "gelu", "silu", "mish", "leaky_relu", "identity"]
@@ -21,6 +22,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "identity": nn.Identity,
 }
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
+Module = TypeVar("Module", bound=nn.Module)
 HIDDEN_GAIN = 2**0.5
 """Orthogonal with gain √2 in hidden layers, and a small last one: "What Matters in On-Policy RL", 3.2."""
 
@@ -28,12 +30,12 @@ HIDDEN_GAIN = 2**0.5
 def linear(inputs: int, outputs: int, gain: float, generator: Generator) -> nn.Linear:
     """Return a fully connected layer, orthogonal with zero biases."""
     # Made without memory first: a plain nn.Linear would draw its weights from the global generator.
-    return _orthogonal(nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu"), gain, generator)
+    return _orthogonal(with_memory(nn.Linear(inputs, outputs, device="meta")), gain, generator)
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int, generator: Generator) -> nn.Conv2d:
     """Return a convolution of a hidden layer, orthogonal with zero biases."""
-    layer = nn.Conv2d(inputs, outputs, kernel, stride, device="meta").to_empty(device="cpu")
+    layer = with_memory(nn.Conv2d(inputs, outputs, kernel, stride, device="meta"))
     return _orthogonal(layer, HIDDEN_GAIN, generator)
 
 
@@ -41,8 +43,15 @@ def transposed_convolution(
     inputs: int, outputs: int, gain: float, generator: Generator, *, kernel: int = 4, padding: int = 1
 ) -> nn.ConvTranspose2d:
     """Return a transposed convolution that doubles width and height (a kernel of 4), orthogonal with zero biases."""
-    layer = nn.ConvTranspose2d(inputs, outputs, kernel, stride=2, padding=padding, device="meta").to_empty(device="cpu")
+    layer = with_memory(nn.ConvTranspose2d(inputs, outputs, kernel, stride=2, padding=padding, device="meta"))
     return _orthogonal(layer, gain, generator)
+
+
+def with_memory(layer: Module) -> Module:
+    """Give a layer that was made without memory some, not filled yet; torch's `to_empty` imports a computer algebra for it."""
+    for name, parameter in [*layer.named_parameters(recurse=False)]:
+        setattr(layer, name, nn.Parameter(torch.empty(parameter.shape)))
+    return layer
 
 
 def hidden_layers(sizes: Sequence[int], activation: str, generator: Generator) -> list[nn.Module]:

@@ -8,6 +8,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from etude.components.networks.layers import with_memory
+
 UNCUT = 1.1368
 """A normal cut off at two standard deviations has 1 / 1.1368 of its standard deviation left."""
 EPS = 1e-4
@@ -26,7 +28,7 @@ def fan_in_linear(
     inputs: int, outputs: int, generator: Generator, gain: float = 1.0, *, fan_in: int | None = None
 ) -> nn.Linear:
     """Return a fully connected layer; `fan_in` counts inputs that another layer adds to the same sum."""
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    layer = with_memory(nn.Linear(inputs, outputs, device="meta"))
     by_fan_in_(layer.weight, fan_in or inputs, generator, gain)
     nn.init.zeros_(layer.bias)
     return layer
@@ -34,7 +36,7 @@ def fan_in_linear(
 
 def fan_in_convolution(inputs: int, outputs: int, kernel: int, generator: Generator) -> nn.Conv2d:
     """Return a convolution that keeps width and height."""
-    layer = nn.Conv2d(inputs, outputs, kernel, padding="same", device="meta").to_empty(device="cpu")
+    layer = with_memory(nn.Conv2d(inputs, outputs, kernel, padding="same", device="meta"))
     by_fan_in_(layer.weight, inputs * kernel * kernel, generator)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)

@@ -21,7 +21,7 @@ from torch.nn import functional
 from etude.components.networks.conv_encoder import ConvEncoderConfig, suits_convolution
 from etude.components.networks.feed_forward import FeedForward
 from etude.components.networks.keyed_encoder import make_encoder
-from etude.components.networks.layers import ACTIVATIONS, Activation
+from etude.components.networks.layers import ACTIVATIONS, Activation, with_memory
 from etude.config.constraints import Bounds, Component, PositiveInt, at_least
 from etude.environments.vector import Observation
 from etude.errors import UserError
@@ -154,7 +154,7 @@ class BatchedNormedMLP(nn.Module):
 
 def _begin(layer: nn.Linear, generator: Generator, gain: float = 1.0) -> nn.Linear:
     """Give a layer that was made without memory its first weights."""
-    layer.to_empty(device="cpu")
+    with_memory(layer)
     nn.init.trunc_normal_(layer.weight, std=FIRST_STD, generator=generator)
     with torch.no_grad():
         layer.weight.mul_(gain)

@@ -23,7 +23,7 @@ from torch.nn import functional
 from etude.components.networks.conv_encoder import ConvEncoderConfig, suits_convolution
 from etude.components.networks.feed_forward import FeedForward
 from etude.components.networks.keyed_encoder import make_encoder
-from etude.components.networks.layers import HIDDEN_GAIN, linear
+from etude.components.networks.layers import HIDDEN_GAIN, linear, with_memory
 from etude.config.constraints import Component, NonNegativeInt, PositiveInt
 
 MOMENTUM = 0.01
@@ -94,7 +94,7 @@ class Weight(nn.Linear):
 
     def __init__(self, inputs: int, outputs: int, generator: Generator, *, unit: bool) -> None:
         super().__init__(inputs, outputs, bias=False, device="meta")
-        self.to_empty(device="cpu")
+        with_memory(self)
         nn.init.orthogonal_(self.weight, 1.0 if unit else HIDDEN_GAIN, generator=generator)
         self.is_unit = unit
         self.project_()

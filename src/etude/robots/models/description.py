@@ -153,7 +153,7 @@ def _read(path: Path) -> RobotDescription:
 def package_folder(package: str) -> Path | None:
     """Return where the files of an installed package lie, found without importing it; None where it is not installed."""
     try:
-        return Path(str(distribution(package).locate_file("")))
+        return Path(str(distribution(package).locate_file(""))) if package else None
     except PackageNotFoundError:
         return None
 

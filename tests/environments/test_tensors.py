@@ -186,3 +186,13 @@ def test_what_does_not_fit_is_refused_in_one_line() -> None:
         make_environment(EnvironmentConfig(id="CartPole-v1", backend="torch", workers=2))
     with pytest.raises(UserError, match="registered already"):
         register_task("Walk-v0", Wrong)
+
+
+@pytest.mark.parametrize("name", ARCADE)
+def test_a_list_that_needs_no_torch_says_what_the_classes_say(name: str) -> None:
+    from etude.config.registry import load_object
+    from etude.environments.families import arcade
+
+    task = load_object(ARCADE[name])
+    assert (arcade.STEPS[name], arcade.THRESHOLDS.get(name)) == (task.max_episode_steps, task.return_threshold)
+    assert gymnasium.make(name).observation_space == made(name).single_observation_space

@@ -21,6 +21,8 @@ from etude.telemetry.names import COUNTERS, Row
 
 # What a run is called and which seed it has; and what it writes when, which changes nothing that is learned.
 NAMES = ("experiment.name", "experiment.project", "experiment.group", "experiment.tags", "experiment.seed")
+_REASONS = ("_resolved.why",)
+"""Sentences about settings that stand beside them."""
 _NO_PART_OF_A_SETUP = ("logging.", "checkpoint.", "_resolved.", "version")
 
 
@@ -55,7 +57,7 @@ class Member:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Every setting but its names and its seed; a schedule is one value."""
-        return _with_whole_schedules({key: value for key, value in self.facts.config.items() if key not in NAMES})
+        return _with_whole_schedules({key: value for key, value in self.facts.config.items() if key not in NAMES + _REASONS})
 
     @cached_property
     def setup(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import gymnasium
@@ -37,24 +36,19 @@ def register_task(name: str, task: type[TensorTask]) -> None:
 
     A config names it as `module:MyTask-v0`, which imports the module first.
     """
-    if name in TASKS and TASKS[name] is not task:
+    if name in ARCADE or TASKS.get(name, task) is not task:
         raise UserError(f"environment '{name}' is registered already; give yours another name")
     TASKS[name] = task
-    _tell_gymnasium(name, task, task.max_episode_steps, task.return_threshold)
-
-
-def register_arcade() -> None:
-    """Make Etude's own known."""
-    for name, place in ARCADE.items():
-        if name not in TASKS:
-            register_task(name, load_object(place))
+    if name not in gymnasium.registry:
+        limits = {"max_episode_steps": task.max_episode_steps, "reward_threshold": task.return_threshold}
+        gymnasium.register(name, partial(TensorEnv, task), **limits)
 
 
 def make_tensors(config: EnvironmentConfig, count: int, device: torch.device | None) -> TensorVector | None:
     """Return many copies; None where the task has no such form, or has another one that nobody chose against."""
     name = config.id.rpartition(":")[2]
-    task = TASKS.get(name)
-    if task is None or (isinstance(task, str) and config.backend != "torch"):
+    task = ARCADE.get(name) or TASKS.get(name)
+    if task is None or (isinstance(task, str) and name not in ARCADE and config.backend != "torch"):
         return None
     made = load_object(task) if isinstance(task, str) else task
     try:
@@ -63,8 +57,3 @@ def make_tensors(config: EnvironmentConfig, count: int, device: torch.device | N
         if not config.kwargs:
             raise
         raise UserError(f"environment.kwargs={config.kwargs}: {config.id} {complaint(problem)}") from problem
-
-
-def _tell_gymnasium(name: str, make: Callable[..., TensorTask], steps: int | None, threshold: float | None) -> None:
-    if name not in gymnasium.registry:
-        gymnasium.register(name, partial(TensorEnv, make), max_episode_steps=steps, reward_threshold=threshold)

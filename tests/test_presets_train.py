@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,15 +17,24 @@ from tests.runs_compared import train
 
 # Their first block trains in every suite; the others do so in an environment of the same kind, and here among the slow tests.
 ALIKE = ("ALE/Breakout-v5", "Ant-v5", "Hopper-v5", "Humanoid-v5", "Swimmer-v5", "Walker2d-v5", "dmc/cartpole-swingup",
-         "dmc/walker-stand", "quadruped-rough")  # fmt: skip
+         "dmc/walker-stand", "quadruped-rough", "quadruped-climb", "quadruped-goto")  # fmt: skip
+OF_PACKAGES = ("anymal-flat", "g1-flat", "go1-flat", "go2-flat")
+"""Robots whose models are in packages that tests do not ask for."""
+
+
+def marks(name: str, position: int) -> Any:
+    return pytest.mark.optional if name in OF_PACKAGES else pytest.mark.slow if name in ALIKE and position > 0 else ()
+
+
 SPECS = [
-    pytest.param(f"{name}:{variant}", marks=pytest.mark.slow if name in ALIKE and position > 0 else ())
+    pytest.param(f"{name}:{variant}", marks=marks(name, position))
     for name, preset in environment_presets().items()
     for position, variant in enumerate(variants(preset))
 ]
 EVERY_KIND = ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "HalfCheetah-v5", "MiniGrid-DoorKey-5x5-v0", "quadruped-flat")
 BASELINES = [
-    pytest.param(f"{name}:random", marks=() if name in EVERY_KIND else pytest.mark.slow) for name in environment_presets()
+    pytest.param(f"{name}:random", marks=() if name in EVERY_KIND else marks(name, 1) or pytest.mark.slow)
+    for name in environment_presets()
 ]
 # A family's settings train in its environments: the first block of each, and the others where minutes are allowed.
 UNTUNED = {family: name for family, name in WITHOUT_PRESETS.items() if family not in ("retro", "vizdoom")}

@@ -29,7 +29,7 @@ from tests.config.conftest import Complaints, Write
         ("network.actor.hiden_dims=[8]", "network.actor.hiden_dims: unknown key; did you mean 'hidden_dims'?"),
         (
             "network.actor.type=mpl",
-            "network.actor: unknown network 'mpl'; did you mean 'mlp'? (known: cnn, decoder, denoising_",
+            "network.actor: unknown network 'mpl'; did you mean 'mlp'? (known: batch_normed_mlp, cnn, ",
         ),
         ("buffers.rollout.type=rolout", "buffers.rollout: unknown buffer 'rolout'; did you mean 'rollout'? (known: "),
         ("buffers.extra.stps=1", "buffers.extra={'stps': 1}: needs 'type', one of dataset, hindsight, prioritized"),

@@ -42,6 +42,13 @@ def failure(error: BaseException, *, copy: int | None, doing: str, method: Any =
     )
 
 
+def broken_module(name: str, error: BaseException) -> EnvironmentFailureError:
+    """Return the one line about a module that could not be imported for an environment's sake."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    details = "".join(traceback.format_exception(error)).rstrip()
+    return EnvironmentFailureError(f"{name}: its module can't be imported: {said} ({place_of(error)})", details=details)
+
+
 def place_of(error: BaseException) -> str:
     """Return file and line where an exception came from: the user's own innermost line, or the innermost one of all."""
     return _users_place(error) or _place(traceback.extract_tb(error.__traceback__))

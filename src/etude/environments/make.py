@@ -20,6 +20,7 @@ from etude.config.schema import EnvironmentConfig
 from etude.environments.catalog import did_you_mean_id
 from etude.environments.check.complaints import complaint, first_line
 from etude.environments.episode_limit import episode_limit
+from etude.environments.failures import NOT_THEIRS, broken_module
 from etude.environments.families import family_of
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.mujoco_warnings import tell_mujoco_warnings
@@ -214,8 +215,12 @@ def import_module_of(name: str) -> None:
     except ModuleNotFoundError as problem:
         # Only the module that the user named is the user's slip; one missing further down is a fault of that module.
         if problem.name is None or not f"{module}.".startswith(f"{problem.name}."):
-            raise
+            raise broken_module(name, problem) from problem
         raise UserError(f"environment '{name}': there is no module '{problem.name}' here") from None
+    except NOT_THEIRS:
+        raise
+    except (Exception, SystemExit) as problem:
+        raise broken_module(name, problem) from problem
 
 
 def _check_version(name: str) -> None:

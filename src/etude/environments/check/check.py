@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,13 +20,12 @@ from etude.environments.check.data import copied, differing, is_flag, mismatch, 
 from etude.environments.check.report import SEED, Remark, Report, global_generators
 from etude.environments.check.robots import described_robots
 from etude.environments.check.vector import COPIES, VectorChecker
-from etude.environments.failures import place_of
 from etude.environments.families import family_of
 from etude.environments.make import import_module_of, make_copy, make_environment
 from etude.environments.snapshots import snapshot
 from etude.environments.snapshots.rewind import is_rewindable
 from etude.environments.vector import VectorEnvironment
-from etude.errors import EtudeError, UserError
+from etude.errors import UserError
 
 _WORTH_A_WORKER_S = 50e-6
 
@@ -270,8 +268,7 @@ def check_environment(
     if described is not None:
         config, device = described
         return _checked_vector(config, device, steps, on_remark)
-    with _failed_import_told(name):
-        import_module_of(name)
+    import_module_of(name)
     plain, family = name.rpartition(":")[2], family_of(name)
     family.register(name)
     if plain not in gymnasium.registry:
@@ -313,17 +310,6 @@ def _checked_vector(
         return make_environment(chosen, num_envs=COPIES, training=True, device=device, capture=captures)
 
     return VectorChecker(make, steps=steps, reward_range=config.spec.reward_range, on_remark=on_remark).run()
-
-
-@contextmanager
-def _failed_import_told(name: str) -> Iterator[None]:
-    try:
-        yield
-    except EtudeError:
-        raise
-    except BaseException as problem:
-        said = f"{type(problem).__name__}: {' '.join(str(problem).split())}"
-        raise EtudeError(f"{name}: its module can't be imported: {said} ({place_of(problem)})") from problem
 
 
 def _difference(one: tuple[Any, ...], two: tuple[Any, ...]) -> str | None:

@@ -116,6 +116,7 @@ def test_weights_stay_at_length_1_and_scales_at_theirs() -> None:
     workflow: Any = run.workflow
     rows = 0
     for network in (workflow.actor, workflow.critic):
+        network.requires_grad_(False)
         for name, module in network.named_modules():
             if isinstance(module, nn.Linear):
                 torch.testing.assert_close(module.weight.norm(dim=1), torch.ones(module.out_features), msg=name)

@@ -94,7 +94,7 @@ def test_the_target_network_moves_at_every_third_update_and_only_then(tau: float
 
 
 def test_priorities_are_written_back_before_the_next_batch_is_drawn() -> None:
-    run = build(*PRIORITIZED)
+    run = build(*PRIORITIZED, "experiment.compile=off")
     executor, calls, said = dqn_of(run)._executor, [], []
     buffer, once = run.buffers["replay"], executor.once
     sample, write = buffer.draw_places, buffer.learned  # type: ignore[attr-defined]

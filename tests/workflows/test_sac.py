@@ -15,8 +15,7 @@ from etude.compute.noise import Noise
 from etude.config.compose import compose
 from etude.errors import UserError
 from etude.orchestration.orchestrator import Orchestrator
-from etude.workflows.sac import Temperature
-from etude.workflows.sac import _head as head_for
+from etude.workflows.sac import SAC, Temperature
 from tests.runs_compared import assert_same_run, resume, stopped_after, train
 from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, batch_of, normal, start
 
@@ -94,7 +93,7 @@ def test_the_target_entropy_follows_from_the_actions(auto: str) -> None:
     for space, expected in ((spaces.Box(-1, 1, (3,)), -3.0), (spaces.Discrete(5), 0.9 * math.log(5))):
         words = (f"algorithm.target_entropy={auto}", "algorithm.target_entropy_scale=0.9")
         settings = compose("Pendulum-v1:sac", words=words).config.algorithm
-        head = head_for(space)
+        head = SAC.head_of(space)
         assert Temperature(settings, head).target(head(torch.zeros(2, head.size))) == pytest.approx(expected)
     given = compose("Pendulum-v1:sac", words=("algorithm.target_entropy=-0.5",)).config.algorithm
     assert Temperature(given, head).target(head(torch.zeros(2, head.size))) == -0.5
@@ -103,7 +102,7 @@ def test_the_target_entropy_follows_from_the_actions(auto: str) -> None:
 def test_the_target_entropy_of_masked_actions_can_be_reached() -> None:
     # Defect 25: the target was that of all actions, which a policy among two of a hundred never meets: α grew without end.
     settings = compose("CartPole-v1:sac", words=("algorithm.target_entropy_scale=0.98",)).config.algorithm
-    head = head_for(spaces.Discrete(100))
+    head = SAC.head_of(spaces.Discrete(100))
     mask = torch.zeros(3, 100)
     mask[0, :2], mask[1, 7], mask[2, :] = 1, 1, 1
     uniform = head(torch.zeros(3, 100), mask)

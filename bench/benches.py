@@ -51,8 +51,9 @@ class Bench:
         return replace(self, sides=tuple(side for side in self.sides if side.name in wanted))
 
 
-_COMPILED = Side("etude-compiled", "Etude, compiled", "etude_ppo", {"compiled": True})
-_EAGER = Side("etude-eager", "Etude, eager", "etude_ppo", {"compiled": False})
+_COMPILED = Side("etude-compiled", "Etude, compiled", "etude_ppo", {"mode": "on"})
+_NUMPY = Side("etude-numpy", "Etude, NumPy", "etude_ppo", {"mode": "numpy"})
+_EAGER = Side("etude-eager", "Etude, eager", "etude_ppo", {"mode": "off"})
 _PLAIN = Side("plain", "plain PyTorch loop", "plain_ppo")
 _SB3 = Side("sb3", "Stable-Baselines3", "stable_baselines_ppo", {"library": "sb3"}, peers=True, threads="better")
 _SBX = Side("sbx", "SBX (JAX)", "stable_baselines_ppo", {"library": "sbx"}, peers=True, threads="better")
@@ -68,11 +69,13 @@ _PHYSICS = Side("mujoco-batch", "mujoco.batch alone (a ceiling)", "mujoco_batch_
 
 
 def _ppo(name: str, task: PPOTask) -> Bench:
-    return Bench(name, "ppo", "env steps/s", task, (_COMPILED, _EAGER, _PLAIN, _SB3, _SBX))
+    return Bench(name, "ppo", "env steps/s", task, (_COMPILED, _NUMPY, _EAGER, _PLAIN, _SB3, _SBX))
 
 
 def _replay(name: str, task: ReplayTask) -> Bench:
-    ours = (replace(_COMPILED, module="etude_replay", threads="better"), replace(_EAGER, module="etude_replay"))
+    ours = [replace(_COMPILED, module="etude_replay", threads="better"), replace(_EAGER, module="etude_replay")]
+    if task.algorithm == "dqn":
+        ours.insert(1, replace(_NUMPY, module="etude_replay"))
     theirs = (replace(side, module="stable_baselines_replay") for side in (_SB3, _SBX))
     return Bench(name, "replay", "env steps/s", task, (*ours, *theirs))
 

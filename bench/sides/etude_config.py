@@ -10,10 +10,10 @@ from measurement import NotAvailableError, Point, point
 from tasks import PPOTask, ReplayTask
 
 
-def ppo_words(task: PPOTask, *, compiled: bool, threads: int) -> list[str]:
+def ppo_words(task: PPOTask, *, mode: str, threads: int) -> list[str]:
     """Return every setting that a preset could have changed, so that presets don't matter here."""
     return [
-        *_common_words(task, compiled=compiled, threads=threads),
+        *_common_words(task, mode=mode, threads=threads),
         f"environment.num_envs={task.num_envs}",
         f"algorithm.rollout_steps={task.rollout_steps}",
         f"algorithm.batch_size={task.batch_size}",
@@ -35,10 +35,10 @@ def ppo_words(task: PPOTask, *, compiled: bool, threads: int) -> list[str]:
     ]
 
 
-def replay_words(task: ReplayTask, *, compiled: bool, threads: int) -> list[str]:
+def replay_words(task: ReplayTask, *, mode: str, threads: int) -> list[str]:
     """Return every setting that a preset could have changed, so that presets don't matter here."""
     words = [
-        *_common_words(task, compiled=compiled, threads=threads),
+        *_common_words(task, mode=mode, threads=threads),
         "environment.num_envs=1",
         *(f"algorithm.{name}={getattr(task, name)}" for name in _REPLAY_SETTINGS),
         "algorithm.n_step=1",
@@ -61,17 +61,17 @@ def _networks(roles: Sequence[str], hidden: Sequence[int], activation: str) -> l
     return [f"network.{role}={{type: mlp, hidden_dims: {sizes}, activation: {activation}}}" for role in roles]
 
 
-def _common_words(task: PPOTask | ReplayTask, *, compiled: bool, threads: int) -> list[str]:
+def _common_words(task: PPOTask | ReplayTask, *, mode: str, threads: int) -> list[str]:
     from etude.config.schema import ExperimentConfig
 
     has_compile = any(field.name == "compile" for field in fields(ExperimentConfig))
-    if compiled and not has_compile:
+    if mode != "off" and not has_compile:
         raise NotAvailableError("this Etude has no experiment.compile")
     return [
         "experiment.device=cpu",
         f"experiment.threads={threads}",
         f"experiment.seed={task.seed}",
-        *([f"experiment.compile={'on' if compiled else 'off'}"] if has_compile else []),
+        *([f"experiment.compile={mode}"] if has_compile else []),
         "environment.normalize_observations=off",
         "environment.normalize_rewards=false",
         f"training.total_steps={task.total_steps}",
@@ -82,14 +82,14 @@ def _common_words(task: PPOTask | ReplayTask, *, compiled: bool, threads: int) -
     ]
 
 
-def start(spec: str, words: list[str], *, compiled: bool) -> tuple[Any, Any]:
+def start(spec: str, words: list[str], *, mode: str) -> tuple[Any, Any]:
     """Return the resolved config and a training that is ready for its first step."""
     from etude.config.compose import compose
     from etude.training import assembly
 
     config = assembly.resolve(compose(spec, words=words).config)
-    if compiled and config.experiment.compile == "off":
-        raise NotAvailableError("compiling needs a C++ compiler (c++, g++ or clang++)")
+    if config.experiment.compile != mode:
+        raise NotAvailableError(f"updates can't run by experiment.compile={mode} here: compiling needs a C++ compiler")
     orchestrator = assembly.build(config)
     assert orchestrator.collector is not None
     orchestrator.collector.start(orchestrator.workflow.initial_state)

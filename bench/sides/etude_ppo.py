@@ -15,8 +15,8 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     from etude.config.validate import to_plain
 
     task = ppo_task(request["task"])
-    words = ppo_words(task, compiled=request["compiled"], threads=request["threads"])
-    config, orchestrator = start(f"{task.env_id}:ppo", words, compiled=request["compiled"])
+    words = ppo_words(task, mode=request["mode"], threads=request["threads"])
+    config, orchestrator = start(f"{task.env_id}:ppo", words, mode=request["mode"])
     points = train(orchestrator) if task.learns else _collect(orchestrator, task)
     settings, environment = to_plain(config), orchestrator.collector.environment
     return {

@@ -15,8 +15,8 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     from etude.config.validate import to_plain
 
     task = replay_task(request["task"])
-    words = replay_words(task, compiled=request["compiled"], threads=request["threads"])
-    config, orchestrator = start(f"{task.env_id}:{task.algorithm}", words, compiled=request["compiled"])
+    words = replay_words(task, mode=request["mode"], threads=request["threads"])
+    config, orchestrator = start(f"{task.env_id}:{task.algorithm}", words, mode=request["mode"])
     points = train(orchestrator)
     settings = to_plain(config)
     return {

@@ -88,7 +88,7 @@ def test_train_resume_evaluate_and_read_metrics_without_the_command_line(tmp_pat
     assert again.path == run.path
     assert (again.evaluate(5).returns == etude.evaluate("@last", episodes=5, runs=tmp_path).returns).all()
     policy, environment = again.policy(num_envs=3)
-    assert policy.exportable
+    assert policy.stochastic
     assert environment.num_envs == 3
 
 

@@ -186,7 +186,7 @@ def test_the_policy_carries_the_state_and_forgets_at_an_episodes_end() -> None:
             state = result.state
         outputs, _ = actor.unroll(seen, actor.initial_state(3), first)  # type: ignore[operator]
     assert torch.equal(torch.stack(actions), outputs.argmax(-1))
-    assert not policy.exportable
+    assert policy.initial_state(3) is not None
 
 
 # ---- settings -------------------------------------------------------------------------------------------------------

@@ -270,7 +270,7 @@ def test_without_planning_the_policy_network_acts() -> None:
     seen = torch.randn(2, 3, generator=torch.Generator().manual_seed(9))
     expected = w.actor(w.encoder(seen)).chunk(2, -1)[0].tanh()
     torch.testing.assert_close(act(policy, None, "greedy").extras["sample"], expected)
-    assert policy.exportable
+    assert policy.one_pass() is not policy
     assert not any("plan" in key for key in w.metrics.drain())
 
 
@@ -482,6 +482,5 @@ def test_the_policy_network_is_exported_without_planning(observation: spaces.Spa
 def test_a_policy_that_plans_is_more_than_one_pass_and_its_noise_is_an_input() -> None:
     w: Any = build().workflow
     policy = w.policy()
-    assert not policy.exportable
     assert policy.one_pass() is policy
     assert graph_of(policy, w.context.observation_space, w.context.action_space, "tdmpc").noise

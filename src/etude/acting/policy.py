@@ -106,8 +106,6 @@ class Policy(Acts):
     Evaluating, playing, exporting and publishing need nothing else.
     """
 
-    exportable: bool = False
-    """Whether acting is one network pass that can be written to ONNX."""
     stochastic: bool = True
     """Whether sampling differs from taking the mode."""
 
@@ -159,7 +157,6 @@ class ActorPolicy(PartsPolicy):
         self._with_log_prob = with_log_prob
         self._normalizer, self._actor, self._head = normalizer, actor, head
         self._remembers = has_memory(actor)
-        self.exportable = not self._remembers
         self._forward = (observation_space and HostMLP.of(actor, observation_space)) or actor
         self._on_host = None if with_log_prob else HostActor.of(normalizer, actor, head, observation_space)
 

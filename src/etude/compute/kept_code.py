@@ -65,17 +65,16 @@ class KeptCode:
             return None
         try:
             said = parse_json(read_bytes(self._path.with_suffix(".json")))
+            plan = Plan(said["places"], said["outputs"], said["note"])
             use_own_cache()
-            from torch._inductor.standalone_compile import (
-                CompiledArtifact,
-            )  # takes a second, and only those who compile wait for it
+            # It takes a second, and only those who compile wait for it.
+            from torch._inductor.standalone_compile import CompiledArtifact
 
-            code = CompiledArtifact.load(path=str(self._path.with_suffix(".bin")))
+            return CompiledArtifact.load(path=str(self._path.with_suffix(".bin"))), plan
         except (DocumentError, OSError):
             return None
         except Exception:  # noqa: BLE001 # torch's own format, which is experimental: what it can't read is compiled again
             return None
-        return code, Plan(said["places"], said["outputs"], said["note"])
 
     def keep(self, artifact: Any, plan: Plan) -> None:
         """Write code and plan, the plan last; a disk that has no room is no reason to stop."""

@@ -21,7 +21,6 @@ from etude.environments.vector import Observation
 class QPolicy(PartsPolicy):
     """Normalise, one network pass, the action with the highest value among those that are allowed."""
 
-    exportable = True
     stochastic = False
 
     def __init__(

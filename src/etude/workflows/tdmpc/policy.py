@@ -133,7 +133,6 @@ class TDMPCPolicy(PartsPolicy):
         smallest = settings.min_std.start if scheduled is None else scheduled
         self._planner = Planner(settings.elites, settings.temperature, smallest, settings.max_std, settings.momentum)
         self._compiled: dict[int, Callable[..., tuple[Tensor, ...]]] = {}
-        self.exportable = not settings.plan
 
     @property
     def capturable(self) -> bool:

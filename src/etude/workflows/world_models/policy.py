@@ -71,7 +71,6 @@ class WorldModelsPolicy(PartsPolicy):
         """`of_task` are the spaces of observations and actions."""
         super().__init__(vae=vae, controller=controller, **({} if memory is None else {"memory": memory}))
         self._vae, self._memory, self._controller, self._head, self._spaces = vae, memory, controller, head, of_task
-        self.exportable = memory is None
 
     def initial_state(self, n: int) -> State:
         """Return what is remembered before n episodes."""

@@ -16,7 +16,9 @@ from etude.cli.render_options import read_render_options
 from etude.cli.starting import starting
 
 if TYPE_CHECKING:
+    from etude.robots.crossing import Crossing
     from etude.robots.trial import Script, TrialResult
+    from etude.using.stored_policy import StoredPolicy
 
 HEADER = (
     f"{'trial':<10} {'asked':>18} {'done':>18} {'falls':>8} {'slip':>6} {'lift':>6} {'steps/s':>8} {'power':>7} "
@@ -33,6 +35,9 @@ def trials(
     seconds: float = 8.0,
     only: Annotated[str | None, Parameter(name="--only")] = None,
     scripts: Path | None = None,
+    crossings: bool = False,
+    level: int | None = None,
+    speed: float = 0.8,
     seed: int = 0,
     video: Path | None = None,
     render_options: RenderOptions = None,
@@ -56,9 +61,16 @@ def trials(
     seconds
         How long each trial lasts. The first two seconds don't count for the means.
     only
-        Names of trials to run, with commas between them.
+        Names of trials to run, with commas between them; with --crossings, kinds of ground.
     scripts
         A YAML file of your own trials: a list of {name, commands: [[second, forward, sideways, turn], ...], push}.
+    crossings
+        Let robots cross tiles of each kind of the task's ground instead, straight from the middle of one, and count who gets
+        off it without a fall.
+    level
+        With --crossings, the level of these tiles from 0. Default: the hardest.
+    speed
+        With --crossings, what is asked for, m/s.
     seed
         Another set of starts.
     video
@@ -73,17 +85,24 @@ def trials(
     view = read_render_options(render_options)
     if view and video is None:
         raise UserError("--render-options are of a video: name a folder with --video")
+    if crossings and scripts is not None:
+        raise UserError("--crossings: asks for one thing, straight ahead; leave out --scripts")
+    if level is not None and not crossings:
+        raise UserError(f"--level {level}: is of the ground that is crossed; add --crossings")
+    above_zero(speed=speed)
     with starting(f"trials of {run}", quiet=as_json) as tell:
         tell("loading torch and the simulator")
         from etude.using.stored_policy import open_policy
         from etude.using.trials import run_trials, save_trials
 
-        chosen = _choose(only, scripts)
+        chosen = [] if crossings else _choose(only, scripts)
         stored = open_policy(find_run(run, runs).run, checkpoint, trusted=trust, device=device)
+    settings: dict[str, Any] = {"robots": robots, "seconds": seconds, "seed": seed, "videos": video, "view": view}
+    if crossings:
+        return _cross(stored, None if only is None else _names(only), as_json=as_json, level=level, speed=speed, **settings)
     if not as_json:
         say(HEADER)
     report = None if as_json else _show
-    settings: dict[str, Any] = {"robots": robots, "seconds": seconds, "seed": seed, "videos": video, "view": view}
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         results = run_trials(stored, chosen, on_result=report, **settings)
@@ -101,6 +120,30 @@ def trials(
         f"etude: interrupted after {sum(result.complete for result in results)} of {len(chosen)} trials; the rest is not there"
     )
     return 130
+
+
+def _cross(stored: StoredPolicy, kinds: list[str] | None, *, as_json: bool, **settings: Any) -> int:
+    from etude.using.trials import run_crossings, save_crossings
+
+    if not as_json:
+        say(f"{'ground':<16} {'level':>5} {'crossed':>10} {'share':>6} {'falls':>6} {'seconds':>8}")
+    results = run_crossings(stored, kinds, on_result=None if as_json else _show_crossing, **settings)
+    path = save_crossings(stored, results)
+    if as_json:
+        emit_json({"run": stored.run.id, "crossings": [result.as_json() for result in results]})
+    note(f"Written: {path}" + ("" if settings["videos"] is None else f" and {settings['videos']}"))
+    return 0
+
+
+def _show_crossing(result: Crossing) -> None:
+    crossed = f"{result.crossed}/{result.robots}"
+    took = "-" if result.seconds is None else f"{result.seconds:.1f}"
+    share = result.crossed / result.robots
+    say(f"{result.kind:<16} {result.level:>5} {crossed:>10} {share:>6.0%} {result.falls:>6} {took:>8}")
+
+
+def _names(only: str) -> list[str]:
+    return [name.strip() for name in only.split(",") if name.strip()]
 
 
 def _or_none(value: float | None, shape: str) -> str:
@@ -131,7 +174,7 @@ def _choose(only: str | None, path: Path | None) -> list[Script]:
     if only is None:
         return scripts
     names = {script.name: script for script in scripts}
-    wanted = [name.strip() for name in only.split(",") if name.strip()]
+    wanted = _names(only)
     if not wanted:
         raise UserError(f"--only names no trial (there are {', '.join(names)})")
     for name in wanted:

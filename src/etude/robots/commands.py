@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from etude.config.robots import CommandConfig, Range
-from etude.robots.rotations import from_yaw, rotate_inverse, wrap
+from etude.robots.rotations import from_yaw, rotate, rotate_inverse, wrap
 from etude.robots.state import State
 from etude.robots.terms.table import own_values
 
@@ -29,6 +29,7 @@ class Commands:
         self.fixed_phase: float | Tensor | None = None
         """Where the gait's clock of episodes that begin stands, in place of a place that is drawn: robots then walk in step."""
         self.has_levels = training and config.levels > 1
+        self._sums_ways = state.terrain is not None
         device = generator.device
         self._sideways_or_turn = torch.tensor([False, True, True], device=device)
         self.level = torch.zeros(count, dtype=torch.int64, device=device)
@@ -63,6 +64,8 @@ class Commands:
     def step(self, state: State) -> None:
         """Let time pass: the clock runs, commands that have lasted are replaced, headings are steered to."""
         memory, config = state.memory, self.config
+        if self._sums_ways:
+            self._add_way(state)
         if self.has_levels:
             self._note_how_followed(state)
         memory.phase.add_(config.gait_hz * state.dt).remainder_(1.0)
@@ -74,6 +77,12 @@ class Commands:
             steered = memory.follows_heading & state.is_asked_to_move
             memory.command[:, 2] = torch.where(steered, turn, memory.command[:, 2])
         self._replace(state)
+
+    @staticmethod
+    def _add_way(state: State) -> None:
+        """Add the way that this step's command asked for; a robot that is asked to walk in a circle is to get nowhere."""
+        ahead = torch.cat([state.memory.command[:, :2], torch.zeros_like(state.memory.command[:, :1])], 1)
+        state.memory.asked_way.add_(rotate(from_yaw(state.yaw), ahead)[:, :2], alpha=state.dt)
 
     def _replace(self, state: State) -> None:
         """Put what testers, players or a function of the user's ask for in the place of what was drawn."""

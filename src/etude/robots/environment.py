@@ -334,11 +334,10 @@ class RobotVector(VectorEnvironment):
 
     def _change_of_level(self) -> Tensor:
         """Return 1 for who is ready for harder ground, −1 for who is not for this one. (N,)"""
-        state, memory = self.state, self.memory
         if self._own_promotion is not None:
-            return self._own_promotion(state)
-        asked = memory.command[:, :2].norm(dim=-1) * memory.age * self.dt
-        return self.levels.judge(state.base_position[:, :2], asked)  # type: ignore[union-attr] # there are levels
+            return self._own_promotion(self.state)
+        asked = self.memory.asked_way.norm(dim=-1)
+        return self.levels.judge(self.state.base_position[:, :2], asked)  # type: ignore[union-attr] # there are levels
 
     def _look(self, begun: Tensor) -> Observation:
         """Return what is seen after the robots `begun` (N,) have begun an episode."""

@@ -26,7 +26,7 @@ class Memory:
         joints, feet = len(scene.joints), len(scene.feet)
         # Side by side in a few blocks, so that beginning anew takes a few operations however much is remembered.
         self._blocks: dict[torch.dtype, Tensor] = {}
-        widths = {torch.float32: 4 * joints + 5 * feet + 20, torch.bool: 2 * feet + 1, torch.int64: 1}
+        widths = {torch.float32: 4 * joints + 5 * feet + 22, torch.bool: 2 * feet + 1, torch.int64: 1}
         for dtype, width in widths.items():
             self._blocks[dtype] = torch.zeros(count, width, dtype=dtype, device=device)
         used = dict.fromkeys(widths, 0)
@@ -48,6 +48,8 @@ class Memory:
         """Forward, sideways, turn."""
         self.command_left = zeros()
         """Seconds until another command is drawn."""
+        self.asked_way = zeros(2)
+        """Where the commands of the episode so far would have led from where it began, in the world, m."""
         self.goal = zeros(2)
         """The place to go to, in the world."""
         self.heading = zeros()
@@ -80,7 +82,7 @@ class Memory:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from saved tensors."""
         for name, tensor in self.tensors().items():
-            if name in state or name != "goal":  # runs of earlier versions went nowhere in particular
+            if name in state or name not in ("goal", "asked_way"):  # runs of earlier versions kept neither
                 tensor.copy_(state[name])
 
     def forget(self, which: Tensor) -> None:

@@ -38,6 +38,10 @@ class Tile:
         axis = np.abs((np.arange(self.cells) + 0.5 - self.cells / 2) * self.cell)
         return np.maximum(axis[:, None], axis[None, :])
 
+    def from_edge(self, heights: Heights) -> Heights:
+        """Return the heights with the tile's edge at 0, where its neighbours' are: who has crossed it meets no cliff."""
+        return heights - heights[0, 0]
+
     def with_platform(self, heights: Heights) -> Heights:
         """Return the heights with a flat place in the middle, as high as the ground there is on average."""
         middle = self.distance() < PLATFORM
@@ -52,7 +56,7 @@ def flat(tile: Tile) -> Heights:
 def slope(tile: Tile) -> Heights:
     """A pyramid or a bowl whose sides rise by up to 0.4"""
     side = tile.generator.choice([-1.0, 1.0])
-    return -side * 0.4 * tile.difficulty * np.maximum(tile.distance() - PLATFORM, 0)
+    return tile.from_edge(-side * 0.4 * tile.difficulty * np.maximum(tile.distance() - PLATFORM, 0))
 
 
 def rough(tile: Tile) -> Heights:
@@ -66,7 +70,7 @@ def rough(tile: Tile) -> Heights:
 def _stairs(tile: Tile, direction: float) -> Heights:
     rise, run = 0.03 + 0.15 * tile.difficulty, 0.3
     steps = np.ceil(np.maximum(tile.distance() - PLATFORM, 0) / run)
-    return direction * rise * steps
+    return tile.from_edge(direction * rise * steps)
 
 
 def stairs_up(tile: Tile) -> Heights:
@@ -220,9 +224,20 @@ class Levels:
         self.column = torch.arange(count, device=device) % config.columns
         self.level = torch.zeros(count, dtype=torch.int64, device=device)
         self._first = config.first_levels if self._moves else config.levels
+        self._held: int | None = None
+
+    def hold(self, kind: str, level: int) -> None:
+        """From the next start on, keep all robots on this level of this kind of ground, as a tester wants them."""
+        columns = [number for number, name in enumerate(self.terrain.column_kinds) if name == kind]
+        spread = torch.tensor(columns, device=self.column.device).repeat(len(self.column) // len(columns) + 1)
+        self.column.copy_(spread[: len(self.column)])
+        self._held = level
 
     def start(self) -> None:
         """Spread robots over the first levels; over all of them where there is no curriculum."""
+        if self._held is not None:
+            self.level.fill_(self._held)
+            return
         count = min(self._first, self.terrain.config.levels)
         drawn = torch.randint(count, self.level.shape, generator=self._generator, device=self.level.device)
         self.level.copy_(drawn)
@@ -233,7 +248,7 @@ class Levels:
         return self.terrain.origins[self.level, self.column]
 
     def judge(self, position: Tensor, asked: Tensor) -> Tensor:
-        """Return 1 for who has walked off its tile, −1 for who has not got half as far as it was asked to, m. (N,)"""
+        """Return 1 for who has walked off its tile, −1 for who has not got half as far as its commands led, m. (N,)"""
         walked = (position - self.origin).norm(dim=-1)
         harder = walked > self.terrain.config.tile / 2
         easier = (walked < 0.5 * asked) & ~harder

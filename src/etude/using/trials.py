@@ -20,8 +20,9 @@ from etude.errors import EtudeError, UserError
 from etude.files.atomic import write_bytes_atomic, write_json_atomic, write_text_atomic
 from etude.files.csv_text import csv_text
 from etude.files.regular import own_folder
+from etude.robots.crossing import Crossing, run_crossing
 from etude.robots.environment import RobotVector
-from etude.robots.trial import Script, TrialResult, run_trial
+from etude.robots.trial import Act, Script, TrialResult, run_trial
 from etude.telemetry.recorder import Recorder
 from etude.training.assembly import acts_captured
 from etude.using.stored_policy import StoredPolicy
@@ -47,8 +48,66 @@ def run_trials(
     are those there are, and the last of them may not be complete.
     """
     config = stored.config
-    environment = make_environment(config.environment, num_envs=robots)
     results: list[TrialResult] = []
+    with _robots_of(stored, robots, seconds, videos, view) as (base, begin):
+        try:
+            for script in scripts:
+                start = derive_seed(config.experiment.seed, TRIAL_SEEDS, seed, script.name)
+                with _recording(videos, script.name, base) as look:
+                    results.append(run_trial(base, begin(), script, seconds=seconds, seed=start, look=look))
+                if on_result is not None:
+                    on_result(results[-1])
+                if not results[-1].complete:
+                    break
+        except KeyboardInterrupt:
+            if not results:
+                raise
+    return results
+
+
+def run_crossings(
+    stored: StoredPolicy,
+    kinds: Sequence[str] | None,
+    *,
+    level: int | None,
+    speed: float,
+    robots: int,
+    seconds: float,
+    seed: int = 0,
+    videos: Path | None = None,
+    view: Mapping[str, Any] | None = None,
+    on_result: Callable[[Crossing], None] | None = None,
+) -> list[Crossing]:
+    """Return how many robots walk off tiles of each kind of the task's ground, held at a level; the hardest by default."""
+    results: list[Crossing] = []
+    with _robots_of(stored, robots, seconds, videos, view) as (base, begin):
+        if base.terrain is None:
+            raise UserError(f"--crossings: {stored.config.environment.id} is on flat ground, which has no tiles to cross")
+        ground = base.terrain.config
+        there = list(dict.fromkeys(base.terrain.column_kinds))
+        for kind in kinds or ():
+            if kind not in there:
+                raise UserError(f"--only {kind}: the task has no such ground (there are {', '.join(there)})")
+        level = ground.levels - 1 if level is None else level
+        if not 0 <= level < ground.levels:
+            raise UserError(f"--level {level}: the task's ground has levels 0 to {ground.levels - 1}")
+        for kind in kinds or there:
+            start = derive_seed(stored.config.experiment.seed, TRIAL_SEEDS, seed, kind)
+            with _recording(videos, kind, base) as look:
+                crossing = run_crossing(base, begin(), kind, level, speed=speed, seconds=seconds, seed=start, look=look)
+            results.append(crossing)
+            if on_result is not None:
+                on_result(crossing)
+    return results
+
+
+@contextmanager
+def _robots_of(
+    stored: StoredPolicy, robots: int, seconds: float, videos: Path | None, view: Mapping[str, Any] | None
+) -> Iterator[tuple[RobotVector, Callable[[], Act]]]:
+    """Give the run's robots and what begins to act for them anew, always with the most likely action."""
+    config = stored.config
+    environment = make_environment(config.environment, num_envs=robots)
     try:
         base = environment.base
         if not isinstance(base, RobotVector):
@@ -62,46 +121,36 @@ def run_trials(
         base.look(view or {})
         if videos is not None:
             prepare_drawing(config.environment.id)
-        policy = stored.build(environment)
         device = torch.device(config.experiment.device)
-        actor = Actor(policy, "greedy", torch.Generator(device), captured=acts_captured(config))
+        actor = Actor(stored.build(environment), "greedy", torch.Generator(device), captured=acts_captured(config))
 
         def there(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.to(device)
 
-        for script in scripts:
+        def begin() -> Act:
             state = actor.initial_state(robots)
 
             def act(observation: Any, is_first: torch.Tensor) -> torch.Tensor:
                 nonlocal state
                 with torch.no_grad():
-                    seen, first = map_tree(there, observation), there(is_first)
-                    action, state, _ = actor(seen, state, first)
+                    action, state, _ = actor(map_tree(there, observation), state, there(is_first))
                 return action.to(base.device)
 
-            start = derive_seed(config.experiment.seed, TRIAL_SEEDS, seed, script.name)
-            with _recording(videos, script, environment) as look:
-                results.append(run_trial(base, act, script, seconds=seconds, seed=start, look=look))
-            if on_result is not None:
-                on_result(results[-1])
-            if not results[-1].complete:
-                break
-    except KeyboardInterrupt:
-        if not results:
-            raise
+            return act
+
+        yield base, begin
     finally:
         environment.close()
-    return results
 
 
 @contextmanager
-def _recording(folder: Path | None, script: Script, environment: VectorEnvironment) -> Iterator[Callable[[], None] | None]:
-    """Give what adds a frame to the script's video, if there is to be one; the file appears when it is complete."""
+def _recording(folder: Path | None, name: str, environment: VectorEnvironment) -> Iterator[Callable[[], None] | None]:
+    """Give what adds a frame to a video of this name, if there is to be one; the file appears when it is complete."""
     if folder is None:
         yield None
         return
-    camera = Camera(environment, script.name)
-    with Recorder(folder / f"{script.name}.mp4", fps=frames_per_second(environment)) as recorder:
+    camera = Camera(environment, name)
+    with Recorder(folder / f"{name}.mp4", fps=frames_per_second(environment)) as recorder:
         recorder.begin(1)
         yield lambda: recorder.add([camera.take()])
 
@@ -119,6 +168,14 @@ def save_trials(stored: StoredPolicy, results: Sequence[TrialResult], dt: float)
     if picture is not None:
         write_bytes_atomic(folder / "trials.png", picture)
     return folder
+
+
+def save_crossings(stored: StoredPolicy, results: Sequence[Crossing]) -> Path:
+    """Write the numbers into the run's logs/trials/; returns the file."""
+    path = own_folder(own_folder(stored.run.logs) / FOLDER) / "crossings.json"
+    numbers = [result.as_json() for result in results]
+    write_json_atomic(path, {"version": 1, "checkpoint": stored.checkpoint.name, "crossings": numbers})
+    return path
 
 
 def _write_csv(path: Path, columns: Sequence[str], values: np.ndarray, dt: float) -> None:

@@ -265,11 +265,16 @@ def action_smoothness(state: State) -> Tensor:
 
 
 @REWARDS.add_for_feet()
-def gait(state: State, swing_height: PositiveFloat = 0.06, slip_width: PositiveFloat = 0.25) -> Tensor:
-    """Mean over feet; in stance contact · exp(−|v_xy|² / slip_width²), in swing (no contact) · min(1, height / swing_height)"""
+def gait(
+    state: State, swing_height: PositiveFloat = 0.06, slip_width: PositiveFloat = 0.25, highest: PositiveFloat | None = None
+) -> Tensor:
+    """Mean over feet; in stance contact · exp(−|v_xy|² / slip_width²), in swing (no contact) · lift, where lift is
+    min(1, height / swing_height), less (height / highest − 1) of a foot above `highest`"""
     contact = state.feet_in_contact.float()
     slip = _exponential(_total(state.feet_velocity[..., :2]), slip_width)
     lift = (state.feet_height / swing_height).clamp(0, 1)
+    if highest is not None:
+        lift = lift - (state.feet_height / highest - 1).clamp(0, 1)
     return torch.where(state.feet_should_stand, contact * slip, (1 - contact) * lift).mean(-1)
 
 

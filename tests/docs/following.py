@@ -121,7 +121,7 @@ def _briefly(words: list[str], *, robots: bool) -> Iterator[list[str]]:
         yield [re.sub(r"^(training\.total_steps)=.*", r"\1=1536", word) for word in words]
     elif verb == "trials":
         words = _with_missing(words, "--robots", "--seconds")
-        yield _small_pictures(words if {"--only", "--scripts"} & set(words) else [*words, "--only", "forward"])
+        yield _small_pictures(words if {"--only", "--scripts", "--crossings"} & set(words) else [*words, "--only", "forward"])
     elif verb == "play" and "--video" in words:
         words = _with_missing(words, "--max-steps", *([] if "--record-length" in words else ["--episodes"]))
         yield _small_pictures(words) if robots else words

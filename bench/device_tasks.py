@@ -10,7 +10,7 @@ One command for a machine with a GPU. It measures, in this order and in one proc
     steps      environment steps a second of each task alone, by the number of copies
     flash_sac  environment steps a second of one MuJoCo environment with one update a step
 
-Whatever fails says so in its row, and the rest is measured. The last parts take minutes; `ppo solved resume precision` take two.
+Whatever fails says so in its row, and the rest is measured. The last parts take minutes.
 """
 
 from __future__ import annotations

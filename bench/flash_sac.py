@@ -151,7 +151,11 @@ def _evaluated(run: Any, config: Any, episodes: int) -> dict[str, Any]:
         environment.close()
     returns = result.returns.tolist()
     mean = sum(returns) / len(returns)
-    return {"return": mean, "return_std": (sum((each - mean) ** 2 for each in returns) / len(returns)) ** 0.5, "returns": returns}
+    return {
+        "return": mean,
+        "return_std": (sum((each - mean) ** 2 for each in returns) / len(returns)) ** 0.5,
+        "returns": returns,
+    }
 
 
 def _return(run: Any) -> float | None:

@@ -25,9 +25,7 @@ class Actor:
     the state included, which may be given back as it is.
     """
 
-    def __init__(
-        self, who: Any, mode: Mode, generator: Generator, *, captured: bool = False, compiles: bool = False
-    ) -> None:
+    def __init__(self, who: Any, mode: Mode, generator: Generator, *, captured: bool = False, compiles: bool = False) -> None:
         """`who` is an `etude.acting.policy.Acts`; of what only samples or takes the mode, `act` and `initial_state` suffice."""
         self.who, self.mode, self.generator = who, mode, generator
         self.way: Way = mode

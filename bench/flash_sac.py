@@ -1,4 +1,4 @@
-"""FlashSAC as published: `python bench/flash_sac.py [--task HalfCheetah-v5 ...] [--seeds 1 2 3] [--steps 100000] [--jobs 5] [--quick]`.
+"""FlashSAC as published: `python bench/flash_sac.py [--task HalfCheetah-v5 ...] [--seeds 1 2 3] [--jobs 5]`.
 
 Trains each task and seed in a process of its own, several side by side, and measures the last policy of each on 100 fresh
 episodes. The JSON grows with every run that ends; a run that the deadline cuts short is measured where it stands, and says so.
@@ -151,11 +151,8 @@ def _evaluated(run: Any, config: Any, episodes: int) -> dict[str, Any]:
         environment.close()
     returns = result.returns.tolist()
     mean = sum(returns) / len(returns)
-    return {
-        "return": mean,
-        "return_std": (sum((each - mean) ** 2 for each in returns) / len(returns)) ** 0.5,
-        "returns": returns,
-    }
+    spread = (sum((each - mean) ** 2 for each in returns) / len(returns)) ** 0.5
+    return {"return": mean, "return_std": spread, "returns": returns}
 
 
 def _return(run: Any) -> float | None:

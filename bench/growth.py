@@ -5,7 +5,7 @@
     saves    seconds of a save, over the transitions that a replay buffer holds: of all of it, and of what 1,000 more steps add
     runs     seconds of `etude runs list`, over the number of runs: when it reads them all, and when nothing has changed
 
-Rows go into the JSON by part and device, and replace those that are there; so a GPU's are measured on another machine and merged.
+Rows go into the JSON by part and device, and replace those that are there: a GPU's can be measured elsewhere and merged.
 `--plot FOLDER` draws the figures of docs/performance.md from it and measures nothing.
 """
 

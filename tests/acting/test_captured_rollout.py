@@ -114,6 +114,7 @@ def test_a_run_whose_steps_are_compiled_is_the_eager_run(spec: str, monkeypatch:
     actor.compiles = True
     for _ in range(eager.counters.cycles):
         compiled._run_cycle()
-    assert compiled.collector is not None and compiled.collector._whole is not None
+    assert compiled.collector is not None
+    assert compiled.collector._whole is not None
     assert compiled.collector._whole._compiled["explore"] is not None
     assert_close(compiled, eager)

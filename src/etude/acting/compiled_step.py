@@ -26,11 +26,11 @@ class CompiledStep:
     """Takes one step in one way of acting, for actors that carry nothing from step to step."""
 
     def __init__(self, environment: VectorEnvironment, actor: Actor, way: Way) -> None:
-        assert environment.step_with is not None and way != "random"
+        assert environment.step_with is not None
+        assert way != "random"
         self._environment, self._way = environment, way
-        self._act: Any = (
-            actor.who.act
-        )  # bound to the actor itself, where `who` may be a proxy that a compiler can't see through
+        # Bound to what `who` may be a proxy of, which a compiler can't see through.
+        self._act: Any = actor.who.act
         self._generators: Sequence[Generator] = (actor.generator, *environment.generators)
         self._requests: list[list[Request]] = []
         self._code = compile_apart(self._step, environment.device, small=False)

@@ -1,7 +1,7 @@
 """Random numbers as a function asks a generator for them, or as they were drawn for it before.
 
-Compiled code can't read a generator. Whoever draws by the functions here, and by nothing else, can be compiled all the same: what
-is asked for is noted once, drawn by the generator before each call, and handed out within. The numbers are the same in each way.
+Compiled code can't read a generator. Whoever draws by the functions here, and by nothing else, can be compiled all the same:
+what is asked for is noted once, drawn by the generator before each call, and handed out within. The numbers are the same.
 """
 
 from __future__ import annotations

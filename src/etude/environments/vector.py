@@ -74,7 +74,7 @@ class VectorEnvironment(ABC):
     touched: Sequence[Tensor] = ()
     """Where it is capturable: all tensors that a step changes."""
     step_with: Callable[[Tensor, Any], Step] | None = None
-    """Where it is capturable: `step` with the random numbers of something else that has the interface of `etude.compute.draws`."""
+    """Where it is capturable: `step` with random numbers from elsewhere, by `etude.compute.draws`."""
     compute_reward: Callable[[Tensor, Tensor], Tensor] | None = None
     """Tasks with goals: the reward (n,) of having achieved one goal (n, ...) when another was desired."""
     compute_terminated: Callable[[Tensor, Tensor], Tensor] | None = None

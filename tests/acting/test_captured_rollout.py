@@ -103,3 +103,18 @@ def test_statistics_of_many_steps_at_once_are_those_step_by_step() -> None:
             if isinstance(value, torch.Tensor):
                 torch.testing.assert_close(fast.state_dict()[name], value, rtol=1e-9, atol=1e-9, msg=name)
     assert slow.finished > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ["CartPole-v1:ppo", "Pendulum-v1:ppo", "BrickWall-v0:ppo", "FruitFall-v0:ppo"])
+def test_a_run_whose_steps_are_compiled_is_the_eager_run(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    eager = cycled(spec, monkeypatch, captured=False)
+    compiled, _ = built(spec, monkeypatch, captured=True)
+    actor = compiled.workflow.explorer()  # type: ignore[attr-defined] # of every workflow that has a policy
+    actor.compiles = True
+    for _ in range(eager.counters.cycles):
+        compiled._run_cycle()
+    assert compiled.collector is not None
+    assert compiled.collector._whole is not None
+    assert compiled.collector._whole._compiled["explore"] is not None
+    assert_close(compiled, eager)

@@ -25,12 +25,14 @@ class Actor:
     the state included, which may be given back as it is.
     """
 
-    def __init__(self, who: Any, mode: Mode, generator: Generator, *, captured: bool = False) -> None:
+    def __init__(self, who: Any, mode: Mode, generator: Generator, *, captured: bool = False, compiles: bool = False) -> None:
         """`who` is an `etude.acting.policy.Acts`; of what only samples or takes the mode, `act` and `initial_state` suffice."""
         self.who, self.mode, self.generator = who, mode, generator
         self.way: Way = mode
         self.captured = captured and who.capturable
         """Whether acting is captured."""
+        self.compiles = compiles and self.captured
+        """Whether it is compiled too, where that is done with what surrounds it."""
         self._graphs: dict[tuple[Way, int], Captured] = {}
 
     def initial_state(self, n: int) -> State:

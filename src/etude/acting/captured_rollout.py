@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from etude.acting.actor import Actor
+from etude.acting.compiled_step import CompiledStep
 from etude.acting.episodes import EpisodeStatistics
 from etude.acting.policy import Acts, Way
 from etude.acting.rollout import Standing
-from etude.compute.captured import capture
-from etude.compute.trees import copy_, map_tree
+from etude.compute.captured import capture, to_be_captured
+from etude.compute.devices import is_same
+from etude.compute.trees import at, copy_, leaves, map_tree
 from etude.environments.vector import VectorEnvironment
 
 
@@ -46,6 +48,7 @@ class CapturedRollout:
         self.environment, self.actor, self.buffer, self.episodes = environment, actor, buffer, episodes
         self._own: Standing | None = None
         self._graphs: dict[tuple[Way, int, int], Any] = {}
+        self._compiled: dict[Way, CompiledStep | None] = {}
 
     @staticmethod
     def fits(environment: VectorEnvironment, actor: Actor, buffer: Rows) -> bool:
@@ -53,7 +56,7 @@ class CapturedRollout:
         return (
             actor.captured
             and environment.capturable
-            and environment.device == buffer.device == actor.generator.device
+            and is_same(environment.device, buffer.device, actor.generator.device)
             and getattr(actor.who.advance, "__func__", None) is Acts.advance
         )
 
@@ -70,6 +73,7 @@ class CapturedRollout:
             )
         key = (self.actor.way, self.buffer.cursor, steps)
         if key not in self._graphs:
+            self._warm_up(self._own, *key)
             self._graphs[key], _ = capture(partial(self._steps, self._own, *key), self._generators)
         self._graphs[key].replay()
         self.buffer.cursor += steps
@@ -79,10 +83,32 @@ class CapturedRollout:
     def _generators(self) -> Sequence[torch.Generator]:
         return [self.actor.generator, *self.environment.generators]
 
+    def _warm_up(self, own: Standing, way: Way, first_place: int, steps: int) -> None:
+        """Take the steps as they are, and compile one where that is wished; then put back all that was not the buffer's."""
+        touched = [*self.environment.touched, *self.episodes.touched, *leaves((own.observation, own.is_first, own.state))]
+        before = [(tensor, tensor.clone()) for tensor in touched]
+        drawn = [(generator, generator.get_state()) for generator in self._generators]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), to_be_captured(), torch.no_grad():
+            if self.actor.compiles and own.state is None and way not in self._compiled:
+                row = at(self.buffer.columns, first_place)
+                self._compiled[way] = CompiledStep.of(self.environment, self.actor, way, own.observation, own.is_first, row)
+            self._steps(own, way, first_place, steps)
+            for tensor, value in before:
+                tensor.copy_(value)
+        torch.cuda.current_stream().wait_stream(stream)
+        for generator, state in drawn:
+            generator.set_state(state)
+
     @torch.no_grad()
     def _steps(self, own: Standing, way: Way, first_place: int, steps: int) -> tuple[Tensor, ...]:
         seen, first, state = own.observation, own.is_first, own.state
+        code = self._compiled.get(way)
         for place in range(first_place, first_place + steps):
+            if code is not None:
+                seen, first = code(seen, first, at(self.buffer.columns, place))
+                continue
             action, state, extras = self.actor.act(way, seen, state, first)
             step = self.environment.step(action)
             row = {

@@ -35,6 +35,11 @@ class EpisodeStatistics:
         self._broken: tuple[int, float] | None = None
         self._arrays = (self._returns.numpy(), self._lengths.numpy()) if self._on_host else None
 
+    @property
+    def touched(self) -> list[Tensor]:
+        """The tensors that steps without rewards of the task's own change."""
+        return [self._returns, self._lengths, self._window, self._finished]
+
     def add(self, reward: Tensor, ended: Tensor, raw_reward: Tensor | None = None) -> None:
         """Take in one vector step: rewards, ends and, where they are others, the task's own rewards, all (N,)."""
         if raw_reward is not None and self._raw_returns is None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from etude.compute.devices import is_same
 from etude.compute.packed_transfer import PackedTransfer
 from etude.compute.trees import map_tree
 from etude.environments.vector import Observation, Step
@@ -19,7 +20,7 @@ class Transfer:
     """Brings what an environment says to whoever acts. Where both are on one device nothing moves."""
 
     def __init__(self, environment: torch.device, actor: torch.device) -> None:
-        self.is_needed = environment != actor
+        self.is_needed = not is_same(environment, actor)
         self.is_packed = environment.type == "cpu" and actor.type == "cuda"
         """Whether all of a step crosses in one copy."""
         self._environment, self._actor = environment, actor

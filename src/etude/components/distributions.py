@@ -13,6 +13,7 @@ from gymnasium import spaces
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from etude.compute.draws import exponential_like, normal_like
 from etude.environments.spaces import finite_range, leaf_spaces
 from etude.environments.vector import ACTION_MASK
 from etude.errors import UserError
@@ -60,7 +61,7 @@ class Categorical:
 
     def sample(self, generator: Generator) -> Tensor:
         """Draw by the exponential race: argmax p/E has the law of p and needs no cumulative sums."""
-        noise = torch.empty_like(self.log_probs).exponential_(generator=generator)
+        noise = exponential_like(self.log_probs, generator)
         return (self.log_probs.exp() / noise).argmax(-1)
 
     def mode(self) -> Tensor:
@@ -116,7 +117,7 @@ class Gaussian:
 
     def sample(self, generator: Generator) -> Tensor:
         """Draw (N, D)."""
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        noise = normal_like(self.mean, generator)
         return self.mean + self.log_std.exp() * noise
 
     def mode(self) -> Tensor:
@@ -148,7 +149,7 @@ class SquashedGaussian:
 
     def sample(self, generator: Generator) -> Tensor:
         """Draw (N, D)."""
-        return self.at(torch.empty_like(self.mean).normal_(generator=generator))
+        return self.at(normal_like(self.mean, generator))
 
     def at(self, noise: Tensor) -> Tensor:
         """Return actions (N, D) for standard normal noise, differentiable."""

@@ -95,13 +95,17 @@ def is_captured(mode: Mode) -> bool:
     return mode in ("captured", "compiled and captured")
 
 
-def compile_apart(function: Any, device: torch.device, *fixed: Any, kept: KeptCode | None = None) -> CompiledApart:
+def compile_apart(
+    function: Any, device: torch.device, *fixed: Any, kept: KeptCode | None = None, small: bool = True
+) -> CompiledApart:
     """Compile a function or method for callers that always call it with tensors of the same shapes: see `CompiledApart`.
 
     `fixed` are arguments that come after the tensors and are always the same; `kept` is where the code is kept for later runs.
+    Kernels on a GPU stay small unless the function is known to be taken in larger ones.
     """
     heed_no_advice(device)
-    return CompiledApart(function, fixed, _ON_CPU if device.type == "cpu" else _ON_GPU, kept)
+    on_gpu = _ON_GPU if small else {**_ON_GPU, "max_fusion_size": 64}
+    return CompiledApart(function, fixed, _ON_CPU if device.type == "cpu" else on_gpu, kept)
 
 
 def at_once(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
@@ -135,7 +139,7 @@ class CompiledApart:
         # The compiler keeps its results with the code object: one of its own for every shape.
         plain = getattr(function, "__func__", function)
         own = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
-        self._function = MethodType(own, function.__self__) if hasattr(function, "__self__") else own
+        self._function: Any = MethodType(own, function.__self__) if hasattr(function, "__self__") else own
         self._fixed, self._options = fixed, options
         self._kept = kept if kept is not None and kept.can_be else None
         self.note: Any = None
@@ -215,6 +219,7 @@ class CompiledApart:
         places = {id(tensor): k for k, tensor in enumerate(returned)}
         self._outputs = [places[id(tensor)] for tensor in result]
         self._keep(artifact, tensors)
+        self._function = None  # nor anything that it holds
         return result
 
 

@@ -39,6 +39,18 @@ def pick_device(wanted: str, *, where: str = "experiment.device") -> torch.devic
     return device
 
 
+def is_same(*devices: torch.device) -> bool:
+    """Whether devices are one: without a number, cuda is the current one, which tensors there say with its number."""
+    numbers = {(device.type, _number(device)) for device in devices}
+    return len(numbers) == 1
+
+
+def _number(device: torch.device) -> int:
+    if device.index is not None and device.index >= 0:
+        return device.index
+    return torch.cuda.current_device() if device.type == "cuda" else 0
+
+
 def devices_of_ranks(wanted: str, processes: int) -> str:
     """Return the device of each process of this machine, as a list, where they differ; each is looked for.
 

@@ -71,6 +71,10 @@ class VectorEnvironment(ABC):
     """Whether steps can be captured with what surrounds them: they ask the device for nothing, change their state in place,
     draw from `generators` alone and report nothing."""
     generators: Sequence[torch.Generator] = ()
+    touched: Sequence[Tensor] = ()
+    """Where it is capturable: all tensors that a step changes."""
+    step_with: Callable[[Tensor, Any], Step] | None = None
+    """Where it is capturable: `step` with random numbers from elsewhere, by `etude.compute.draws`."""
     compute_reward: Callable[[Tensor, Tensor], Tensor] | None = None
     """Tasks with goals: the reward (n,) of having achieved one goal (n, ...) when another was desired."""
     compute_terminated: Callable[[Tensor, Tensor], Tensor] | None = None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from etude.compute.captured import WARM_UP_CALLS, capture, to_be_captured
-from etude.compute.trees import Tree, copy_, leaves, map_tree
-from etude.learning.execute import Before, Due, Executor, Packed, Table, run_in_calls
+from etude.compute.trees import Tree, at, copy_, leaves, map_tree
+from etude.learning.execute import Before, Due, Executor, Packed, Table, merged, run_in_calls
 from etude.learning.sources import Source
 
 STEPS_PER_CAPTURE = 32
@@ -23,8 +24,7 @@ class Captured(Executor):
         super().__init__(inner.update, dict(inner.modules.items()), inner.generator)
         self.mode = "captured" if inner.mode == "eager" else "compiled and captured"
         self.inner = inner
-        if inner.mode == "eager":  # what is captured as it is costs little more to capture for many updates than for a few
-            self.steps_per_call = STEPS_PER_CAPTURE
+        self.steps_per_call = STEPS_PER_CAPTURE
         self._graphs: dict[Any, _Graph] = {}
 
     def run(self, source: Source, count: int, before: Before | None = None) -> dict[str, Table]:
@@ -55,9 +55,17 @@ class _Graph:
         self._drawn = map_tree(torch.clone, drawn)
         generators = [generator for generator in (*source.generators, inner.generator) if generator is not None]
 
+        # In a capture many calls of compiled code cost no more than one, and code of few updates is compiled sooner.
+        together = any(stage.beforehand is not None for stage in inner.update.stages)
+        most = inner.steps_per_call if together or inner.mode == "eager" else 1
+        size = len(pattern) if inner.mode == "eager" else math.gcd(len(pattern), most)
+
         def steps() -> Packed:
             told = source.draw(len(pattern)) if source.generators else self._drawn
-            return inner.steps(source, self._columns, told, pattern)
+            if size == len(pattern):
+                return inner.steps(source, self._columns, told, pattern)
+            cuts = [slice(begin, begin + size) for begin in range(0, len(pattern), size)]
+            return merged([inner.steps(source, self._columns, at(told, cut), pattern[cut]) for cut in cuts])
 
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())

@@ -325,6 +325,19 @@ def packed(stages: Sequence[Stage], reports: Sequence[Sequence[Report | None]]) 
     return Packed(tuple(tables), tuple(table.keys for table in tables.values()), tuple(rows), tensors)
 
 
+def merged(calls: Sequence[Packed]) -> Packed:
+    """Return what several calls say, one after the other, as if they had been one."""
+    tables: dict[str, tuple[tuple[str, ...], list[Tensor]]] = {}
+    rows: dict[str, list[Tensor]] = {}
+    for call in calls:
+        for name, table in call.tables().items():
+            tables.setdefault(name, (table.keys, []))[1].append(table.values)
+        for name, values in call.per_row().items():
+            rows.setdefault(name, []).append(values)
+    tensors = (*(torch.cat(parts) for _, parts in tables.values()), *(torch.cat(parts) for parts in rows.values()))
+    return Packed(tuple(tables), tuple(keys for keys, _ in tables.values()), tuple(rows), tensors)
+
+
 def run_in_calls(executor: Executor, source: Source, count: int, before: Before | None = None) -> dict[str, Table]:
     """Take `count` updates, several in each call of `executor.steps`; one by one where something comes before each."""
     size = size_of_calls(source, count, executor.steps_per_call) if before is None else 1

@@ -390,7 +390,8 @@ class Workflow(Acts):
         """Return what explores as this workflow says, captured where updates are."""
         if self._explorer is None:
             mode = self.context.mode
-            self._explorer = Actor(proxy(self), "explore", self.context.streams["action"], captured=is_captured(mode))
+            captured, stream = is_captured(mode), self.context.streams["action"]
+            self._explorer = Actor(proxy(self), "explore", stream, captured=captured, compiles=self.compiles)
         return self._explorer
 
     # ---- acting beside the learner ------------------------------------------------------------------------------------

@@ -91,15 +91,14 @@ class Collector:
         return self.take(actor, buffer.add, steps, takes_arrays=buffer.takes_arrays)
 
     def _captured(self, actor: Actor, buffer: Buffer) -> CapturedRollout | None:
-        """Return what takes whole rollouts as graphs, from the second one on: the first makes the columns."""
+        """Return what takes whole rollouts as graphs, once there are columns: those of a run's first rollout, or of a save."""
         if self._paths is not None or not isinstance(buffer, RolloutBuffer):
             return None
         if not CapturedRollout.fits(self.environment, actor, buffer):
             return None
         known = self._whole
         if known is None or known.actor is not actor or known.buffer is not buffer:
-            self._whole = CapturedRollout(self.environment, actor, buffer, self.episodes)
-            return None
+            known = self._whole = CapturedRollout(self.environment, actor, buffer, self.episodes)
         return known if buffer.columns and actor.until_change() is None else None
 
     def take(

@@ -15,7 +15,7 @@ line where the published code has a cosine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -126,6 +126,7 @@ class FlashSAC(SAC):
         reach, device = settings.reach, context.device
         self.distribution = (MeanValue() if settings.atoms == 1 else CategoricalValue(settings.atoms, -reach, reach)).to(device)
         self.bound = ReturnBound(context.num_envs, settings.gamma, reach).to(device)
+        self._counting: dict[int, Callable[..., None]] = {}
         shares = torch.arange(1, settings.hold_noise + 1, dtype=torch.float64).reciprocal().square()
         self._fixed = {"held": (shares.cumsum(0) / shares.sum())[:-1].float().to(device)}
         super().initialize(context)
@@ -258,7 +259,10 @@ class FlashSAC(SAC):
             for rows in store.slices(max(before, store.written - store.rows), store.written):
                 ended = store.columns["terminated"][rows] | store.columns["truncated"][rows]
                 device = self.context.device
-                self.bound.update(store.columns["reward"][rows].to(device), ended.to(device))
+                steps = len(ended)  # some thirty small kernels for each: captured where anything is
+                if steps not in self._counting:
+                    self._counting[steps] = self.accelerated(self.bound.update)
+                self._counting[steps](store.columns["reward"][rows].to(device), ended.to(device))
         return result
 
 

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Generator, Tensor
-from torch.nn.functional import one_hot
 
-from etude.environments.tensors.classic import uniform
+from etude.compute.draws import integers, uniform
 from etude.environments.tensors.task import Advanced, State, TensorTask
 from etude.environments.vector import Observation
 
@@ -36,7 +35,8 @@ class _Grid(TensorTask):
 
     def draw(self, state: State) -> Tensor:
         """The grid, 16 pixels a cell."""
-        cells = (255 * self.picture(state)).to(torch.uint8)
+        first = {name: value[:1].to("cpu") for name, value in state.items()}
+        cells = (255 * self.picture(first)).to(torch.uint8)
         return cells.repeat_interleave(16, 0).repeat_interleave(16, 1)[:, :, None].expand(-1, -1, 3).contiguous()
 
 
@@ -51,7 +51,7 @@ class BrickWall(_Grid):
 
     def begin(self, count: int, generator: Generator) -> State:
         """The wall is whole, the paddle in the middle, and the ball comes down from the left or the right."""
-        side = torch.randint(2, (count,), generator=generator, device=generator.device)
+        side = integers(0, 2, (count,), generator)
         return {
             "x": side * LAST,
             "y": torch.full_like(side, 3),
@@ -77,7 +77,7 @@ class BrickWall(_Grid):
         place = ((to_y - 1).clamp(0, 2) * SIZE + to_x)[:, None]
         meets = state["bricks"].gather(1, place)[:, 0] & (to_y >= 1) & (to_y <= 3)
         breaks = meets & ~state["struck"]
-        bricks = state["bricks"] & ~(one_hot(place[:, 0], 3 * SIZE).bool() & breaks[:, None])
+        bricks = state["bricks"] & ~(one_hot(place[:, 0], 3 * SIZE) & breaks[:, None])
 
         caught, edge = at_bottom & (x == paddle), at_bottom & (x != paddle) & (to_x == paddle)
         lost = at_bottom & ~caught & ~edge
@@ -122,12 +122,12 @@ class RoadCrossing(_Grid):
     def begin(self, count: int, generator: Generator) -> State:
         """At the near side; every lane has a car somewhere, a pace and a direction."""
         device = generator.device
-        pace = torch.randint(1, 6, (count, 8), generator=generator, device=device)
-        side = torch.randint(0, 2, (count, 8), generator=generator, device=device)
+        pace = integers(1, 6, (count, 8), generator)
+        side = integers(0, 2, (count, 8), generator)
         return {
             "row": torch.full((count,), LAST, device=device),
             "rests": torch.zeros(count, dtype=torch.int64, device=device),
-            "car": torch.randint(0, SIZE, (count, 8), generator=generator, device=device),
+            "car": integers(0, SIZE, (count, 8), generator),
             "pace": pace * (2 * side - 1),
             "wait": pace.clone(),
         }
@@ -215,5 +215,10 @@ class FruitFall(_Grid):
 
 def _fruit(count: int, generator: Generator) -> tuple[Tensor, Tensor]:
     """Return columns (N, 2) and which are good (N, 2): two of three are."""
-    column = torch.randint(0, SIZE, (count, 2), generator=generator, device=generator.device)
+    column = integers(0, SIZE, (count, 2), generator)
     return column, uniform((count, 2), 0.0, 1.0, generator) < 2 / 3
+
+
+def one_hot(places: Tensor, size: int) -> Tensor:
+    """(...) → (..., size), bool: by comparing, where torch's own writes zeros and scatters whole numbers of 8 bytes."""
+    return places[..., None] == torch.arange(size, device=places.device)

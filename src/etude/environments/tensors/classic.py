@@ -11,6 +11,7 @@ import gymnasium
 import torch
 from torch import Generator, Tensor
 
+from etude.compute.draws import uniform
 from etude.environments.tensors.task import Advanced, State, TensorTask
 from etude.environments.vector import Observation
 
@@ -146,11 +147,6 @@ class Acrobot(_Classic):
         angles, speeds = state["state"].split(2, 1)
         parts = torch.stack([angles.cos(), angles.sin()], 2).flatten(1)
         return torch.cat([parts, speeds], 1).float()
-
-
-def uniform(shape: tuple[int, ...], low: float, high: float, generator: Generator) -> Tensor:
-    """Return numbers between two bounds, on the generator's device."""
-    return torch.empty(shape, device=generator.device).uniform_(low, high, generator=generator)
 
 
 def _acrobot_derivative(state: Tensor, torque: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ class TensorVector(VectorEnvironment):
         self._check()
 
     @property
-    def touched(self) -> list[Tensor]:
+    def touched(self) -> list[Tensor]:  # type: ignore[override] # read, never set
         """Everything that a step changes: all of it in place, so that steps can be captured."""
         return [*self._state.values(), self._age]
 
@@ -52,15 +52,19 @@ class TensorVector(VectorEnvironment):
         return self._seen(), {}
 
     def step(self, action: Tensor) -> Step:
-        """Act in every copy; one that ends begins its next episode in the same step.
+        """Act in every copy; one that ends begins its next episode in the same step."""
+        return self.step_with(action, self.generator)
+
+    def step_with(self, action: Tensor, generator: Any) -> Step:  # type: ignore[override] # never set
+        """Act in every copy, with random numbers from elsewhere.
 
         Where each would begin is drawn whether it ends or not: whether any does, only the host could say.
         """
-        moved, reward, terminated = self.task.advance(self._state, action, self.generator)
+        moved, reward, terminated = self.task.advance(self._state, action, generator)
         self._age += 1
         truncated = self._age >= self._limit
         led_to, ended = self.task.observe(moved), terminated | truncated
-        fresh = self.task.begin(self.num_envs, self.generator)
+        fresh = self.task.begin(self.num_envs, generator)
         self._write({name: torch.where(_beside(ended, value), fresh[name], value) for name, value in moved.items()})
         self._age *= ~ended
         return Step(self._seen(), reward, terminated, truncated, led_to, {})

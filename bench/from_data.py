@@ -30,6 +30,9 @@ TASKS = {"cheetah": ("HalfCheetah-v5", (1,)), "hopper": ("Hopper-v5", (1, 2))}
 QUIET = ("evaluation.every_steps=0", "evaluation.every_updates=0", "logging.terminal=false", "logging.report=false")
 EARLY = (20_000, 40_000, 60_000)
 CHUNKS = (1, 2, 4)
+PARTS = ("chunk", "imitate", "two-ways", "medium")
+EXTRAS = ("-bc-mse-", "-td3_bc-")
+"""What comes last: other ways of doing the same."""
 
 
 class Plan:
@@ -41,9 +44,9 @@ class Plan:
 
     def jobs(self) -> Iterator[Job]:
         """Yield what was asked for, what matters most first."""
-        for part in ("chunk", "imitate", "two-ways", "medium"):
-            if part in self.options.parts:
-                yield from getattr(self, f"_{part.replace('-', '_')}")()
+        asked = [part for part in PARTS if part in self.options.parts]
+        found = [job for part in asked for job in getattr(self, f"_{part.replace('-', '_')}")()]
+        yield from sorted(found, key=lambda job: any(extra in job.name for extra in EXTRAS))
 
     def _chunk(self) -> Iterator[Job]:
         words = ["--out", str(self._result("chunk")), "--rounds", "5" if self.quick else "100"]
@@ -135,8 +138,9 @@ class Plan:
 
     def _train(self, spec: str, run: str, seed: int, *words: str, gpu: bool, limit_s: float, cores: int = 1) -> Step:
         gpu = gpu and self.options.device == "cuda"
-        where = ["experiment.device=cuda", f"experiment.compile={self.options.compile}"] if gpu else ["experiment.device=cpu"]
-        said = [*QUIET, f"experiment.threads={cores}", *where, *words, *self.options.word]
+        device, how = ("cuda", self.options.compile) if gpu else ("cpu", self.options.cpu_compile)
+        where = [f"experiment.device={device}", f"experiment.compile={how}", f"experiment.threads={cores}"]
+        said = [*QUIET, *where, *words, *self.options.word]
         return self._etude("train", spec, *said, "--seed", str(seed), "--name", run, "-q", limit_s=limit_s, stops=True)
 
     def _policy(self, run: str, *more: str, measure: str = "policy", gpu: bool = False) -> Step:
@@ -162,11 +166,14 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("from-data"), help="runs, datasets and results go here")
     parser.add_argument("--out", type=Path, help="where else the result is written, as it grows")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
-    parser.add_argument("--offline-device", default="cpu", choices=("cuda", "cpu"), help="of IQL and TD3+BC")
+    parser.add_argument(
+        "--offline-device", default="cuda", choices=("cuda", "cpu"), help="of IQL and TD3+BC, where there is a GPU"
+    )
     parser.add_argument("--compile", default="capture", help="experiment.compile on a GPU")
-    parser.add_argument("--jobs", type=int, default=10, help="processes on the GPU at once")
+    parser.add_argument("--cpu-compile", default="off", help="experiment.compile on the processor")
+    parser.add_argument("--jobs", type=int, default=12, help="processes on the GPU at once")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="of the processor, shared by all processes")
-    parser.add_argument("--threads", type=int, default=2, help="of a training on the processor")
+    parser.add_argument("--threads", type=int, default=1, help="of a training on the processor")
     parser.add_argument("--deadline-s", type=float, default=1400, help="everything has ended by then")
     parser.add_argument("--reserve-s", type=float, default=150, help="trainings are asked to stop so long before it")
     parser.add_argument("--sac-s", type=float, default=600, help="a demonstrator is asked to stop after so long")
@@ -177,11 +184,10 @@ def main() -> None:
     parser.add_argument("--word", action="append", default=[], help="a setting for every training")
     parser.add_argument("--quick", action="store_true", help="tiny, to see that it runs")
     options = parser.parse_args()
-    known = ("chunk", "two-ways", "imitate", "medium")
-    wrong = [part for part in options.parts if part not in known]
+    wrong = [part for part in options.parts if part not in PARTS]
     if wrong:
-        parser.error(f"{wrong[0]!r} is no part; there are {', '.join(known)}")
-    options.parts = options.parts or list(known)
+        parser.error(f"{wrong[0]!r} is no part; there are {', '.join(PARTS)}")
+    options.parts = options.parts or list(PARTS)
     options.folder = options.folder.resolve()
     (options.folder / "results").mkdir(parents=True, exist_ok=True)
     Jobs([*Plan(options).jobs()], options).run()

@@ -9,7 +9,7 @@ averages of the weights over the updates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -101,7 +101,7 @@ class ChunkPolicy(PartsPolicy):
         self._normalizer, self._encoder, self._denoiser = normalizer, encoder, denoiser
         self.diffusion = Diffusion(settings.diffusion_steps).to(head.middle.device)
         self._on_gpu = head.middle.device.type == "cuda"
-        self._made = at_once(self.made, head.middle.device)
+        self._graphs: dict[int, Callable[..., Tensor]] = {}
 
     @property
     def observation_steps(self) -> int:
@@ -143,13 +143,21 @@ class ChunkPolicy(PartsPolicy):
         if len(rows):
             noise, more = self._noise(len(due) if self._on_gpu else len(rows), generator)
             if self._on_gpu:
-                chunk = torch.where(due[:, None, None], self._made(seen, noise, more), chunk)
+                chunk = torch.where(due[:, None, None], self.make(seen, noise, more), chunk)
             else:
-                made = self._made(map_tree(lambda part: part[rows], seen), noise, more)
+                made = self.make(map_tree(lambda part: part[rows], seen), noise, more)
                 chunk = chunk.index_copy(0, rows, made)
         sample = chunk[torch.arange(len(done), device=done.device), done]
         following = {"seen": seen, "chunk": chunk, "done": done + 1}
         return ActResult(self._head.to_environment(sample), following, {"sample": sample})
+
+    def make(self, seen: Observation, noise: Tensor, more: Tensor) -> Tensor:
+        """Return what `made` does; on a GPU captured, a graph for each number of episodes, and overwritten by the next call."""
+        if not self._on_gpu:
+            return self.made(seen, noise, more)
+        if len(noise) not in self._graphs:
+            self._graphs[len(noise)] = at_once(self.made, noise.device)
+        return self._graphs[len(noise)](seen, noise, more)
 
     def made(self, seen: Observation, noise: Tensor, more: Tensor) -> Tensor:
         """Return chunks (N, action_steps, A) for what was seen (N, observation_steps, ...); a function of tensors."""

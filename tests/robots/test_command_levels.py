@@ -20,7 +20,7 @@ class Moment(SimpleNamespace):
     def __init__(self, count: int) -> None:
         tensors = {name: torch.zeros(count) for name in ("phase", "command_left", "heading")}
         memory = SimpleNamespace(**tensors, command=torch.zeros(count, 3), follows_heading=torch.zeros(count, dtype=torch.bool))
-        super().__init__(memory=memory, count=count, device=torch.device("cpu"), dt=0.02, yaw=torch.zeros(count))
+        super().__init__(memory=memory, count=count, device=torch.device("cpu"), dt=0.02, yaw=torch.zeros(count), terrain=None)
         self.fell = torch.zeros(count, dtype=torch.bool)
         self.off = torch.zeros(count)
 

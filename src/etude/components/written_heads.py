@@ -39,10 +39,10 @@ class WrittenHead(Protocol):
 
 
 def written_head(head: ActionHead, gradients: Mapping[Tensor, Array]) -> WrittenHead | None:
-    """Return a head's twin, which writes the gradients of its parameters; None if it has none."""
+    """Return a head's twin, which writes the gradients of its parameters; None without one, or off the host's memory."""
     if type(head) is CategoricalHead:
         return _Categorical
-    if type(head) is GaussianHead:
+    if type(head) is GaussianHead and head.log_std.device.type == "cpu":
         log_std, own = head.log_std.detach().numpy(), gradients.get(head.log_std)
         return lambda outputs, sample: _Gaussian(outputs, sample, log_std, own)
     return None

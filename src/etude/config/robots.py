@@ -200,7 +200,8 @@ class SolverConfig:
     self_collisions: bool | None = None
     """Whether parts of the robot touch each other. Default: those that the robot's file names as `touching`, such as legs."""
     contacts: PositiveInt | None = None
-    """On a GPU: contacts of each robot that there is room for, on average over all. Default: from the model, at most 16."""
+    """On a GPU: contacts of each robot that there is room for, on average over all. Default: what feet have, and
+    at least 16 if the model can have as many."""
     constraints: PositiveInt | None = None
     """On a GPU: rows of constraints of each robot that there is room for. Default: enough for one that lies on the ground."""
 

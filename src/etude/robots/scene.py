@@ -158,12 +158,16 @@ def build_scene(
     )
 
 
+def foot_bodies(model: Any, feet: Sequence[str]) -> list[int]:
+    """Return the body of each foot, which may be a geom of it."""
+    geoms = {model.geom(i).name: i for i in range(model.ngeom)}
+    return [int(model.geom_bodyid[geoms[foot]]) if foot in geoms else int(model.body(foot).id) for foot in feet]
+
+
 def leg_bodies(model: Any, feet: Sequence[str]) -> list[set[int]]:
     """Return the bodies of each foot's leg: the foot's own, and all above it that carry no other foot."""
-    geoms = {model.geom(i).name: i for i in range(model.ngeom)}
     above: list[set[int]] = []
-    for foot in feet:
-        body = int(model.geom_bodyid[geoms[foot]]) if foot in geoms else int(model.body(foot).id)
+    for body in foot_bodies(model, feet):
         chain = set()
         while body > 0:
             chain.add(body)

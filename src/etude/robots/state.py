@@ -126,7 +126,7 @@ class State:
         self.standing_height = scene.description.height
         self.joint_qpos = columns_of(scene.qpos_address, self.device)
         self.joint_dofs = columns_of(scene.dof_address, self.device)
-        self._down = constant([0.0, 0.0, -1.0])
+        self.down = constant([0.0, 0.0, -1.0])
         self._bodies = {name: scene.sensors[f"contact/{name}"] for name in scene.contact_bodies}
         self.fell = torch.zeros(self.count, dtype=torch.bool, device=self.device)
         """Whose episode ends here for a reason other than time. (N,)"""
@@ -181,7 +181,7 @@ class State:
     @cached_property
     def gravity(self) -> Tensor:
         """The direction of gravity in the robot's frame, (N, 3): (0, 0, −1) when upright."""
-        return rotate_inverse(self.base_quaternion, self._down.expand(self.count, 3))
+        return rotate_inverse(self.base_quaternion, self.down.expand(self.count, 3))
 
     @cached_property
     def yaw(self) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from etude.errors import MissingPackageError, UserError
-from etude.robots.scene import Scene
+from etude.robots.scene import Scene, foot_bodies
 from etude.robots.simulators.simulation import Simulation
 
 try:
@@ -263,11 +263,12 @@ def room_for(scene: Scene) -> tuple[int, int]:
     """Return how many contacts a robot needs room for, on average, and how many rows of constraints at most.
 
     Rows are each robot's own: there are enough for one that lies on the ground with all it has. Contacts are shared by all,
-    and most robots stand; but above uneven ground every part of every robot is a candidate.
+    and most robots stand, on all that their feet have; but above uneven ground every part of every robot is a candidate.
     """
     model, kinds = scene.model, _mujoco.mjtGeom
     points = {int(kinds.mjGEOM_SPHERE): 1, int(kinds.mjGEOM_CAPSULE): 2}
-    contacts, rows, parts = 0, 0, 0
+    feet = foot_bodies(model, scene.feet)
+    contacts, rows, parts, standing = 0, 0, 0, 0
     for geom in range(model.ngeom):
         if model.geom_bodyid[geom] == 0 or not (model.geom_contype[geom] or model.geom_conaffinity[geom]):
             continue
@@ -275,12 +276,13 @@ def room_for(scene: Scene) -> tuple[int, int]:
         count = 4 if model.nhfield else points.get(int(model.geom_type[geom]), 4)
         size = max(3, int(model.geom_condim[geom]))
         contacts += count
+        standing += count if model.geom_bodyid[geom] in feet else 0
         rows += count * (size if scene.solver.cone == "elliptic" else 2 * (size - 1))
     if scene.solver.self_collisions:
         contacts, rows = 2 * contacts, 2 * rows
     room = 4 * model.npair  # as many as two boxes have
     contacts, rows = contacts + room, rows + room * 4
-    average = max(CONTACTS_ON_AVERAGE, 2 * parts if model.nhfield else 0)
+    average = max(CONTACTS_ON_AVERAGE, standing + CONTACTS_ON_AVERAGE // 4, 2 * parts if model.nhfield else 0)
     return min(contacts, average), rows + int(model.jnt_limited.sum()) + model.nv  # joints at their limits, and with friction
 
 

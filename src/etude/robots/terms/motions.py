@@ -48,7 +48,7 @@ def motion_base(state: State, height: PositiveFloat = 0.05, tilt: PositiveFloat 
     """exp(−(h − h_ref)² / height² − |g − g_ref|² / tilt²)"""
     motion = _motion(state, "motion_base")
     phase = state.memory.phase
-    down = state.gravity.new_tensor([0.0, 0.0, -1.0]).expand_as(state.gravity)
+    down = state.down.expand_as(state.gravity)
     off = (state.gravity - rotate_inverse(motion.at(motion.tilt, phase), down)).square().sum(-1)
     high = (state.base_height - motion.at(motion.height, phase)).square()
     return torch.exp(-high / height**2 - off / tilt**2)

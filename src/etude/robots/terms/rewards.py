@@ -274,6 +274,10 @@ def gait(
     slip = _exponential(_total(state.feet_velocity[..., :2]), slip_width)
     lift = (state.feet_height / swing_height).clamp(0, 1)
     if highest is not None:
+        if highest < swing_height:
+            raise UserError(
+                f"environment.robot.rewards.gait: highest={highest:g}: feet are to reach swing_height={swing_height:g}"
+            )
         lift = lift - (state.feet_height / highest - 1).clamp(0, 1)
     return torch.where(state.feet_should_stand, contact * slip, (1 - contact) * lift).mean(-1)
 

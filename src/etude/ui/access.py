@@ -67,16 +67,16 @@ class Access:
         """Return why a request is refused, None where it may go on. `headers` have lower-case names."""
         host = headers.get("host", "")
         if not self._names_us(host):
-            return Refusal(421, f"this server is not '{host[:80]}'; open the address that `etude ui` printed")
+            return Refusal(421, f"this server is not '{host[:80]}'; open the address that was printed")
         is_page = method in _SAFE and (path in self.pages or path.startswith(_OPEN))
         if not self._is_ours(headers, host, is_page=is_page):
             return Refusal(403, "the request comes from another site")
         if method in _SAFE:
             if is_page or not self.reads_need_token or self._has_token(headers) or self._has_cookie(headers):
                 return None
-            return Refusal(401, "reading needs the token: open the address that `etude ui` printed")
+            return Refusal(401, "reading needs the token: open the address that was printed")
         if not self._has_token(headers):
-            return Refusal(401, "changing something needs the token: open the address that `etude ui` printed")
+            return Refusal(401, "changing something needs the token: open the address that was printed")
         return None
 
     def read_cookie(self) -> str:

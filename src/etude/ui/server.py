@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import uvicorn
 
-from etude.errors import UserError
 from etude.ui.access import new_token
 from etude.ui.app import make_app
+from etude.ui.listening import address_of, listen
 from etude.ui.workspace import Workspace
 
 _READ_AHEAD = 300
@@ -25,7 +24,7 @@ class Server:
 
     def __init__(self, runs_dir: Path, *, host: str, port: int | None = None) -> None:
         self.token = new_token()
-        self._socket = _listening(host, port)
+        self._socket = listen(host, port, PORT)
         self._host, self._port = host, self._socket.getsockname()[1]
         self.app = make_app(runs_dir, token=self.token, host=host)
         self._workspace: Workspace = self.app.state.workspace
@@ -45,9 +44,7 @@ class Server:
     @property
     def address(self) -> str:
         """Where to begin: the first page, with the token in the fragment, which browsers send to nobody."""
-        host = socket.gethostname() if self._host in ("0.0.0.0", "::") else self._host
-        shown = f"[{host}]" if ":" in host else host
-        return f"http://{shown}:{self._port}/#token={self.token}"
+        return f"{address_of(self._host, self._port)}/#token={self.token}"
 
     def serve(self) -> None:
         """Answer requests until Ctrl-C or `stop`."""
@@ -60,17 +57,3 @@ class Server:
     def stop(self) -> None:
         """Make `serve` return, from any thread."""
         self._server.should_exit = True
-
-
-def _listening(host: str, port: int | None) -> socket.socket:
-    if port is None:
-        try:
-            return _listening(host, PORT)
-        except UserError:
-            port = 0
-    try:
-        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(place[:2], family=family)
-    except (OSError, UnicodeError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]
-        raise UserError(f"--host {host} --port {port}: {reason}; --port 0 takes a free port") from None

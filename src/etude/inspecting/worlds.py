@@ -18,10 +18,9 @@ import numpy as np
 
 from etude.environments.gymnasium import GymnasiumVector
 from etude.environments.vector import VectorEnvironment
+from etude.inspecting.appearance import colours_of, shown
 from etude.inspecting.surfaces import field_of, mesh_of
 
-SHOWN_GROUPS = 3
-"""MuJoCo draws shapes of the groups 0 to 2; models keep collision shapes and the like in others."""
 MOST_SHAPES = 2000
 KINDS = ("plane", "field", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh")
 """By MuJoCo's number of a geom's type."""
@@ -39,9 +38,9 @@ class World:
         self._mujoco: Any = importlib.import_module("mujoco")
         self._model, self._data, self._is_copy = model, data, is_copy
         self._end: np.ndarray | None = None
-        self._colours = {what: _colours(model, what) for what in ("geom", "site")}
-        self._geoms = _shown(model.geom_group, self._colours["geom"])
-        self._sites = _shown(model.site_group, self._colours["site"])
+        self._colours = {what: colours_of(model, what) for what in ("geom", "site")}
+        self._geoms = shown(model.geom_group, self._colours["geom"])
+        self._sites = shown(model.site_group, self._colours["site"])
         self._look_at_ends(environment)
         self._described: dict[str, Any] | None = None
 
@@ -170,30 +169,6 @@ def _simulated(environment: VectorEnvironment) -> Simulated | None:
 
 def _of_suite(task: Any) -> Simulated:
     return task.physics.model.ptr, lambda: task.physics.data.ptr, False
-
-
-def _shown(groups: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    return np.flatnonzero((groups < SHOWN_GROUPS) & (colours[:, 3] > 0))
-
-
-def _colours(model: Any, what: str) -> np.ndarray:
-    """Return the colour of every geom or site, (n, 4); of a texture its mean, for surfaces here have one colour."""
-    own, materials = getattr(model, f"{what}_rgba"), getattr(model, f"{what}_matid")
-    if not model.nmat:
-        return own
-    of_materials = model.mat_rgba.copy()
-    for material, textures in enumerate(np.reshape(model.mat_texid, (model.nmat, -1))):
-        texture = next((int(each) for each in textures if each >= 0), None)
-        if texture is not None:
-            of_materials[material, :3] *= _mean_colour(model, texture)
-    return np.where((materials >= 0)[:, None], of_materials[materials], own)
-
-
-def _mean_colour(model: Any, texture: int) -> np.ndarray:
-    channels, start = int(model.tex_nchannel[texture]), int(model.tex_adr[texture])
-    pixels = int(model.tex_width[texture]) * int(model.tex_height[texture])
-    colours = model.tex_data[start : start + pixels * channels].reshape(-1, channels)
-    return colours[:, :3].mean(0) / 255 if channels >= 3 else np.full(3, colours.mean() / 255)
 
 
 def _roaming_root(mujoco: Any, model: Any) -> int | None:

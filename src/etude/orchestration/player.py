@@ -89,6 +89,8 @@ class Player:
         self.camera, self._device = camera, torch.device(device)
         self.on_decision: Callable[[Decision], None] | None = None
         """Called with each decision, before it is carried out."""
+        self._acts: Literal["sample", "greedy"] = mode
+        self._captured = captured
         self._actor = Actor(policy, mode, torch.Generator(self._device), captured=captured)
         self._observation: Observation = torch.empty(0)
         self._state: Any = None
@@ -168,6 +170,13 @@ class Player:
             self._state = map_tree(torch.clone, place.state)
         self._is_first.fill_(place.is_first)
         self.picture = place.picture
+
+    def replace_policy(self, policy: Any) -> None:
+        """Go on with another policy, which has seen nothing of the episode so far."""
+        self.policy = policy
+        self._actor = Actor(policy, self._acts, self._actor.generator, captured=self._captured)
+        self._state = self._actor.initial_state(1)
+        self._is_first.fill_(True)
 
     def begin_watching(self, seed: int) -> None:
         """Begin an episode in which another acts for a while: `watch` is called for each step of it."""

@@ -126,14 +126,25 @@ def height_scan(state: State, length: PositiveFloat = 1.6, width: PositiveFloat 
     """h − ground, less the standing height, on a grid around the robot that turns with it, at most 1 m to either side"""
     if (length / step + 1) * (width / step + 1) > MOST_POINTS:
         raise UserError(f"environment.robot.observations: height_scan.step={step:g}: makes more than {MOST_POINTS:,} points")
-    grid = _scan_grid(length, width, step, state.device)
     if state.terrain is None:
-        above = state.base_position[:, 2:].expand(state.count, len(grid))
+        above = state.base_position[:, 2:].expand(state.count, len(_scan_grid(length, width, step, state.device)))
     else:
-        turned = rotate(from_yaw(state.yaw)[:, None], grid[None].expand(state.count, -1, -1))
-        points = turned[..., :2] + state.base_position[:, None, :2]
-        above = state.base_position[:, 2:] - state.terrain.height(points)
+        above = state.base_position[:, 2:] - state.terrain.height(_scanned_places(state, length, width, step))
     return (above - state.standing_height).clamp(-1, 1)
+
+
+def scanned_points(state: State, length: float = 1.6, width: float = 1.0, step: float = 0.1) -> Tensor:
+    """Return the points of the ground that `height_scan` looks at with these options, (N, K, 3) in the world."""
+    places = _scanned_places(state, length, width, step)
+    ground = torch.zeros_like(places[..., 0]) if state.terrain is None else state.terrain.height(places)
+    return torch.cat([places, ground[..., None]], -1)
+
+
+def _scanned_places(state: State, length: float, width: float, step: float) -> Tensor:
+    """(N, K, 2)"""
+    grid = _scan_grid(length, width, step, state.device)
+    turned = rotate(from_yaw(state.yaw)[:, None], grid[None].expand(state.count, -1, -1))
+    return turned[..., :2] + state.base_position[:, None, :2]
 
 
 @cache

@@ -47,9 +47,10 @@ BELOW = {
     "testing": "training orchestration workflows environments runs telemetry compute config",
     "tuning": "training environments runs telemetry compute config",
     "ui": "inspecting control comparison runs telemetry",
+    "viewing": "ui inspecting using training orchestration acting robots environments runs compute config",
     "api": "using training saved_components orchestration workflows acting buffers environments runs telemetry config",
-    "cli": "ui mcp_server control launching publishing deploy verification diagnosis reporting comparison tuning inspecting "
-    "using training orchestration robots datasets buffers environments runs telemetry compute config",
+    "cli": "viewing ui mcp_server control launching publishing deploy verification diagnosis reporting comparison tuning "
+    "inspecting using training orchestration robots datasets buffers environments runs telemetry compute config",
 }
 HALL = {"__init__", "__main__", "api", "errors"}
 """The only modules that stand directly in the package."""

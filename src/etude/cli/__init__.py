@@ -39,6 +39,7 @@ for _cloud in ("gce", "ec2"):
     app.command(f"etude.cli.launch.clouds:{_cloud}", name=f"launch_{_cloud}", show=False)
 app.command("etude.cli.evaluate:evaluate", name="evaluate", help="Measure a run's policy on fresh episodes.")
 app.command("etude.cli.play:play", name="play", help="Watch a run's policy play, in a window or in a video.")
+app.command("etude.cli.view:view", name="view", help="Look at a robot from all sides: MuJoCo's viewer, or a browser.")
 app.command("etude.cli.inspect:inspect", name="inspect", help="Look into a run step by step, in the browser or as a table.")
 app.command("etude.cli.trials:trials", name="trials", help="Put a run's robot through scripted commands.")
 app.command("etude.cli.export_policy:export", name="export", help="Write a run's policy into files that run without Etude.")

@@ -32,7 +32,7 @@ test-slow: install  ## Learning results: minutes to an hour.
 	$(BIN)/python -m pytest -m slow
 
 test-optional: install  ## The contract on families that need packages of their own; install those first.
-	$(BIN)/python -m pytest -m optional tests/environments/families tests/robots/test_warp.py tests/launching tests/telemetry tests/test_presets_train.py
+	$(BIN)/python -m pytest -m optional tests/environments/families tests/robots/test_warp.py tests/viewing/test_browser.py tests/launching tests/telemetry tests/test_presets_train.py
 
 attack: install  ## Kill runs, flip bytes, plant hostile files, throw random configs: an hour or two.
 	$(BIN)/python -m tools.attack

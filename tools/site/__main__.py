@@ -47,6 +47,7 @@ SECTIONS = {
         "datasets.md",
         "learning-from-data.md",
         "robots.md",
+        "viewer.md",
     ),
     "Runs": (
         *("runs.md", "control.md", "ui.md", "inspect.md", "play.md", "reports.md", "verify.md", "export.md", "publishing.md"),

@@ -68,16 +68,48 @@ class ActionConfig:
     """Physics steps until an action takes effect, drawn at each reset (whole numbers)."""
 
 
+Goal = Literal["velocity", "position", "pose", "jump"]
+GRAVITY = 9.81
+_HEADINGS = {"pose": "arrival says which headings poses have", "jump": "a jump keeps the heading that it began with"}
+
+
+@dataclass(frozen=True)
+class JumpConfig:
+    """A jump: the robot crouches, flies as anything flies that was thrown so high, lands, and stands."""
+
+    distance: Annotated[tuple[float, float], Interval(at_least(0))] = (0.0, 0.5)
+    """From where the robot stands to where it is to land, m."""
+    angle: Annotated[float, between(0, 3.1416)] = 0.5
+    """Between straight ahead and the way to jump, rad to either side."""
+    height: Annotated[tuple[float, float], Interval(between(0.02, 5))] = (0.1, 0.2)
+    """By how much the base is to rise above where it stands, m."""
+    crouch_s: Annotated[float, between(0, 5)] = 0.4
+    """Seconds from the command to the take-off."""
+
+    @property
+    def longest_s(self) -> float:
+        """How long the highest jump takes from the command to the landing on even ground."""
+        return self.crouch_s + 2 * (2 * self.height[1] / GRAVITY) ** 0.5
+
+
 @dataclass(frozen=True)
 class CommandConfig:
-    """The velocity that the robot is asked for, in its own frame; or a place to go to."""
+    """The velocity that the robot is asked for, in its own frame; or a place to go to, a pose to take there, or a jump."""
 
-    goal: Literal["velocity", "position"] = "velocity"
-    """What a command is. position: a place, as metres ahead and to the left of the robot, and 0 once it is there."""
+    goal: Goal = "velocity"
+    """What a command is. position: a place, as metres ahead and to the left of the robot, and 0 once it is there. pose: a place
+    and, in rad, how far to turn left to face the right way there; each is 0 within its tolerance. jump: the place to land at
+    and the height to jump, m, and 0 from the landing on."""
     distance: Annotated[tuple[float, float], Interval(above(0))] = (1.0, 4.0)
     """Of places to go to, m."""
     reached: PositiveFloat = 0.15
     """How near to its place a robot is there, m."""
+    arrival: Annotated[float, between(0, 3.1416)] = 3.1416
+    """Of poses: how far the heading there may be from the robot's when it is asked, rad to either side."""
+    facing: Annotated[float, Bounds(0, 3.1416, low_open=True)] = 0.2
+    """Of poses: how near to its heading a robot faces the right way, rad."""
+    jump: JumpConfig = JumpConfig()
+    """Of jumps: how far, how high, and how long to crouch."""
     forward: Range = (-1.0, 1.0)
     """m/s along the robot."""
     sideways: Range = (-0.5, 0.5)
@@ -113,9 +145,18 @@ class CommandConfig:
         """Refuse levels that would go up and down at once."""
         if self.level_down > self.level_up:
             raise ValueError(f"level_down={self.level_down:g}: must be at most level_up, {self.level_up:g}")
-        if self.goal == "position" and self.levels > 1 and not self.promote:
+        if self.goal != "velocity" and self.levels > 1 and not self.promote:
             raise ValueError(
-                f"goal=position: levels={self.levels} are of velocities; a function of yours may move them (promote)"
+                f"goal={self.goal}: levels={self.levels} are of velocities; a function of yours may move them (promote)"
+            )
+        if self.goal in ("pose", "jump") and self.heading > 0:
+            raise ValueError(
+                f"goal={self.goal}: heading={self.heading:g} is of velocities, which turn to it; {_HEADINGS[self.goal]}"
+            )
+        if self.goal == "jump" and self.every_s[0] <= self.jump.longest_s:
+            raise ValueError(
+                f"goal=jump: every_s={list(self.every_s)}: must be above the {self.jump.longest_s:.2f} s that the highest jump "
+                "takes"
             )
         if self.promote and self.levels == 1:
             raise ValueError(f"promote={self.promote}: needs levels above 1, which it moves robots through")

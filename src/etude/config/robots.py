@@ -29,6 +29,8 @@ Steps = Annotated[tuple[float, float], Interval(between(0, 1000), whole=True)]
 class ActuatorConfig:
     """Motors: torque = stiffness · (target − position) − damping · velocity, or = damping · (target − velocity).
 
+    Or what a network says that was learnt from logs of the real one (`etude robots actuator`).
+
     With a velocity_limit ω₀ a motor can push with min(effort_limit, stall_torque · (1 − q̇ / ω₀)) in the direction of its
     motion, down to nothing; it brakes with all it has.
     """
@@ -37,6 +39,9 @@ class ActuatorConfig:
     """The joints that have such a motor, as a regular expression."""
     control: Literal["position", "velocity"] = "position"
     """What an action sets a target for."""
+    network: str = ""
+    """A network learnt from logs, in the place of stiffness and damping: the path of its files, from the robot's YAML or the
+    current folder. Within effort_limit, or what the logs had. Default: none."""
     stiffness: PositiveFloat = 25.0
     """N·m/rad."""
     damping: NonNegativeFloat = 0.5
@@ -53,7 +58,9 @@ class ActuatorConfig:
     """How far an action of 1 moves the target from the default pose, rad; or the velocity that it asks for, rad/s."""
 
     def __post_init__(self) -> None:
-        """Refuse half a curve."""
+        """Refuse half a curve, and a network of what it has not learnt."""
+        if self.network and self.control != "position":
+            raise ValueError(f"network={self.network}: is of a motor that holds a position, not control={self.control}")
         if self.velocity_limit is not None and self.effort_limit is None and self.stall_torque is None:
             raise ValueError(f"velocity_limit={self.velocity_limit:g}: needs effort_limit or stall_torque, which it falls from")
         if self.stall_torque is not None and self.velocity_limit is None:
@@ -288,6 +295,8 @@ class RobotConfig:
     """The simulator's solver."""
     files: str | None = field(init=False, default=None, compare=False, metadata={"plain": False})
     """Where the run keeps its copy of the model, if it has one; no setting."""
+    networks: dict[str, str] = field(init=False, default_factory=dict, compare=False, metadata={"plain": False})
+    """Where the run keeps its copies of motors' networks, by how they are named; no setting."""
 
     @property
     def usual_episode_steps(self) -> int:

@@ -42,6 +42,8 @@ class JointLayout:
     """How far it is off the default position at the height of its leg's swing, rad: for `dof_pos_ref_diff`."""
     foot: int | None = None
     """Which foot's leg it is of, in the order of `gait.feet`; null: none's."""
+    network: str | None = None
+    """The network that the motor was in training, in the place of stiffness and damping; it is no part of the export."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ def _joint(robots: RobotVector, index: int) -> JointLayout:
         stall_torque=_finite(scene.stall_torque[index]) if np.isfinite(scene.velocity_limit[index]) else None,
         velocity_limit=_finite(scene.velocity_limit[index]),
         stride=float(scene.stride[index]),
+        network=next((network.name for network, places in scene.networks if index in places), None),
         foot=None if scene.foot_of_joint[index] < 0 else int(scene.foot_of_joint[index]),
     )
 

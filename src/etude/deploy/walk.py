@@ -173,6 +173,11 @@ class SimulatedRobot:
         self._mujoco: Any = mujoco
         self._mujoco.set_mju_user_warning(lambda _: None)  # it would write them into a file; a robot that blows up has fallen
         self.robot = robot
+        learnt = {joint["network"] for joint in robot["joints"]} - {None}
+        if learnt:
+            raise WalkError(
+                f"its motors are networks ({', '.join(sorted(learnt))}), which are not in the export: use `etude trials`"
+            )
         self.model = model = self._mujoco.MjModel.from_xml_path(str(folder / robot["file"]))
         self.data = self._mujoco.MjData(model)
         names = [joint["name"] for joint in robot["joints"]]

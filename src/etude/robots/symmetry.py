@@ -123,6 +123,7 @@ def _check_equal(scene: Scene, partners: Sequence[int], signs: Sequence[float]) 
         "the motors' stiffness": (scene.stiffness, scene.stiffness),
         "the motors' damping": (scene.damping, scene.damping),
         "what the motors can do": (scene.effort_limit, scene.effort_limit),
+        "which motors are networks": (scene.of_network, scene.of_network),
         "the motors' action_scale": (scene.action_scale, scene.action_scale),
     }
     for what, (here, there) in kinds.items():

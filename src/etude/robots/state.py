@@ -20,8 +20,8 @@ CONTACT_FORCE = 1.0
 """Newtons from which a foot counts as standing."""
 
 
-_NEW = ("goal", "asked_way", "jump_height", "jump_flight", "jump_time", "jump_from", "jump_yaw", "apex", "flown", "jump_length", "jump_off",
-        "has_jumped")  # fmt: skip
+_NEW = ("goal", "asked_way", "jump_height", "jump_flight", "jump_time", "jump_from", "jump_yaw", "apex", "flown", "jump_length",
+        "jump_off", "has_jumped")  # fmt: skip
 """What checkpoints of earlier versions may lack."""
 
 

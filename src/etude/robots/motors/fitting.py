@@ -141,9 +141,8 @@ def _samples(stretch: Stretch, begin: int, end: int, history: Sequence[int], joi
     error = stretch.target - stretch.position
     places = steps[:, None] - np.array(history)[None]
     parts = (error[places], stretch.velocity[places], stretch.torque[steps])
-    return Samples(
-        *(torch.from_numpy(np.ascontiguousarray(part, np.float32)) for part in parts), torch.full((len(steps),), joint)
-    )
+    errors, velocities, torques = (torch.from_numpy(np.ascontiguousarray(part, np.float32)) for part in parts)
+    return Samples(errors, velocities, torques, torch.full((len(steps),), joint))
 
 
 def _together(parts: Sequence[Samples]) -> Samples:

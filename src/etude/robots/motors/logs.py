@@ -118,7 +118,7 @@ def _read_csv(path: Path) -> tuple[np.ndarray, dict[str, dict[str, np.ndarray]]]
 def _read_npz(path: Path) -> tuple[np.ndarray, dict[str, dict[str, np.ndarray]]]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays: dict[str, np.ndarray] = {ALIASES.get(name, name): file[name] for name in file.files}
+            arrays = {ALIASES.get(str(name), str(name)): np.asarray(file[name]) for name in file.files}
     except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: is no npz file of plain arrays: {error}") from error
     missing = [name for name in ("time", *QUANTITIES) if name not in arrays]

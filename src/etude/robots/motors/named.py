@@ -7,7 +7,7 @@ from pathlib import Path
 from etude.config.robots import RobotConfig
 from etude.errors import UserError
 from etude.robots.models.description import RobotDescription
-from etude.robots.motors.network import MotorNetwork, load_network
+from etude.robots.motors.network import MotorNetwork, bare, load_network
 
 
 def paths_of_networks(config: RobotConfig, description: RobotDescription) -> dict[str, tuple[Path, str]]:
@@ -30,6 +30,7 @@ def networks_of(config: RobotConfig, description: RobotDescription) -> dict[str,
     networks = {}
     for named, (path, where) in paths_of_networks(config, description).items():
         network = load_network(path, where)
+        network.name = bare(Path(named)).name  # a run's copy has another
         steps = network.layout.step / config.timestep
         if steps < 0.99 or abs(steps - round(steps)) > 0.01:
             raise UserError(

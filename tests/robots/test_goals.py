@@ -212,3 +212,21 @@ def test_who_moves_to_its_place_has_reached_it_after_so_many_seconds() -> None:
     assert result is not None
     assert result.reached == 1.0
     assert result.seconds == pytest.approx(20 * environment.dt)
+
+
+def test_pictures_mark_the_place_its_heading_and_the_height_of_a_jump() -> None:
+    pose = robots(2, commands=POSE)
+    goals = pose.commands.goals
+    assert goals is not None
+    (mark,) = goals.marks(pose.state, 1)
+    assert mark.place[:2] == pytest.approx(pose.memory.goal[1].tolist())
+    assert mark.yaw == pytest.approx(float(pose.memory.heading[1]))
+    assert mark.height is None
+    jump = robots(2, commands=CommandConfig(goal="jump", standing=0.0))
+    goals = jump.commands.goals
+    assert goals is not None
+    (mark,) = goals.marks(jump.state, 0)
+    assert mark.height == pytest.approx(jump.state.standing_height + float(jump.memory.jump_height[0]))
+    jump.commands.ask(torch.zeros(3))
+    rest(jump, 1)
+    assert goals.marks(jump.state, 0) == []

@@ -105,6 +105,8 @@ def trials(
     if level is not None and not crossings:
         raise UserError(f"--level {level}: is of the ground that is crossed; add --crossings")
     above_zero(speed=speed)
+    if only is not None and not _names(only):
+        raise UserError("--only names no trial: leave it out for all of them")
     with starting(f"trials of {run}", quiet=as_json) as tell:
         tell("loading torch and the simulator")
         from etude.using.stored_policy import open_policy
@@ -211,8 +213,6 @@ def _choose(only: str | None, path: Path | None, task: CommandConfig) -> list[Sc
         return scripts
     names = {script.name: script for script in scripts}
     wanted = _names(only)
-    if not wanted:
-        raise UserError(f"--only names no trial (there are {', '.join(names)})")
     for name in wanted:
         if name not in names:
             raise UserError(f"--only {name}: no such trial{did_you_mean(name, names)} (there are {', '.join(names)})")

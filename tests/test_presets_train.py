@@ -17,7 +17,8 @@ from tests.runs_compared import train
 
 # Their first block trains in every suite; the others do so in an environment of the same kind, and here among the slow tests.
 ALIKE = ("ALE/Breakout-v5", "Ant-v5", "Hopper-v5", "Humanoid-v5", "Swimmer-v5", "Walker2d-v5", "dmc/cartpole-swingup",
-         "dmc/walker-stand", "quadruped-rough", "quadruped-climb", "quadruped-goto")  # fmt: skip
+         "dmc/walker-stand", "quadruped-rough", "quadruped-climb", "quadruped-goto",
+         "quadruped-pose", "quadruped-jump")  # fmt: skip
 OF_PACKAGES = ("anymal-flat", "g1-flat", "go1-flat", "go2-flat")
 """Robots whose models are in packages that tests do not ask for."""
 

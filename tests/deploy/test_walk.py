@@ -16,7 +16,7 @@ import torch
 
 from etude.cli import run as command
 from etude.cli.export_policy import _failures
-from etude.config.robots import ActuatorConfig, RobotConfig, TerrainConfig
+from etude.config.robots import ActuatorConfig, CommandConfig, Goal, ResetConfig, RobotConfig, TerrainConfig
 from etude.config.validate import to_plain
 from etude.deploy import export as exporting
 from etude.deploy import walk as walking
@@ -219,3 +219,47 @@ def test_exported_motors_have_the_curve_of_the_task(tmp_path: Path) -> None:
     robot.robot = {**robot.robot, "decimation": 1}
     robot.move(targets)
     assert robot.data.actuator_force[robot._motors[1]] == pytest.approx(15.0)
+
+
+PLACES = {"goal": "pose", "distance": [0.5, 1.0], "reached": 0.15, "facing": 0.2, "arrival": 0.5}
+
+
+@needs_onnx
+def test_a_robot_that_goes_to_places_is_sent_to_one_and_one_that_jumps_is_refused(exported: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    shutil.copytree(exported, folder)
+    data = json.loads((exported / "metadata.json").read_text())
+    data["robot"]["commands"] |= PLACES
+    (folder / "metadata.json").write_text(json.dumps(data))
+    report = walking.walk(folder, 0.2)
+    assert (report["goal"], report["command"]) == ("pose", [1.0, 0.0, 0.5])
+    (place,) = report["places"]
+    assert place["left"] == pytest.approx([1.0, 0.0, 0.5], abs=0.15)  # it has hardly moved
+    assert place["followed"] == report["followed"] == pytest.approx(0.0, abs=0.15)
+    data["robot"]["commands"]["goal"] = "jump"
+    (folder / "metadata.json").write_text(json.dumps(data))
+    with pytest.raises(walking.WalkError, match="the policy jumps"):
+        walking.walk(folder, 0.2)
+
+
+@pytest.mark.parametrize("goal", ["velocity", "position", "pose", "jump"])
+def test_the_layout_tells_what_commands_are(goal: Goal) -> None:
+    layout = robot_layout(robots(1, commands=CommandConfig(goal=goal, distance=(0.5, 1.0))), ["observation"]).commands
+    assert layout.goal == goal
+    assert (layout.distance, layout.reached is None, layout.height is None) == {
+        "velocity": (None, True, True),
+        "position": ((0.5, 1.0), False, True),
+        "pose": ((0.5, 1.0), False, True),
+        "jump": ((0.0, 0.5), True, False),
+    }[goal]
+    assert (layout.facing is None) == (goal != "pose")
+
+
+def test_a_place_is_seen_as_the_task_shows_it(tmp_path: Path) -> None:
+    environment = robots(1, commands=CommandConfig(goal="pose", standing=0.0), reset=ResetConfig(yaw=3.0))
+    write_robot(environment.task, tmp_path)
+    plain = walking.SimulatedRobot(tmp_path, to_plain(robot_layout(environment, ["observation"])))
+    plain.data.qpos[:] = environment.simulation.qpos[0].numpy()
+    goal = np.array([*environment.memory.goal[0].tolist(), float(environment.memory.heading[0])])
+    np.testing.assert_allclose(plain.way_to(goal), environment.memory.command[0].numpy(), atol=1e-4)
+    np.testing.assert_allclose(plain.way_to(plain.place_of(1.0, 0.5, 0.4)), [1.0, 0.5, 0.4], atol=1e-9)

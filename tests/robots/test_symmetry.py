@@ -20,7 +20,9 @@ from tests.robots.robots import actions, rest, robots
 
 OF_MOTIONS = {"motion_pose"}
 """What a motion need not look like in a mirror."""
-EVERY_TERM: dict[str, Any] = {name: {} for name in sorted({*OBSERVATIONS.terms} - OF_MOTIONS)}
+OF_JUMPS = {"jump_clock"}
+"""What is shown in tasks of jumps alone."""
+EVERY_TERM: dict[str, Any] = {name: {} for name in sorted({*OBSERVATIONS.terms} - OF_MOTIONS - OF_JUMPS)}
 DRAWN = {"floor_friction": {"range": [0.5, 0.9]}}
 
 
@@ -67,9 +69,10 @@ def test_a_mirrored_start_and_mirrored_actions_are_seen_mirrored_all_along(model
 
 
 def test_every_term_knows_how_it_looks_in_a_mirror_and_twice_is_itself() -> None:
-    assert set(MIRRORS) == set(EVERY_TERM)
+    assert set(MIRRORS) == {*EVERY_TERM, *OF_JUMPS}
     for term in MIRRORS:
-        environment = robots(3, observations={"actor": {term: {"history": 2}}}, randomization=DRAWN)
+        commands = CommandConfig(goal="jump" if term in OF_JUMPS else "velocity")
+        environment = robots(3, observations={"actor": {term: {"history": 2}}}, randomization=DRAWN, commands=commands)
         mirror, (group,) = environment.mirror(), environment.groups.values()
         values = torch.randn(5, group.size)
         assert torch.equal(mirror.observe(mirror.observe(values)), values), term  # type: ignore[arg-type] # tensors

@@ -28,6 +28,7 @@ def moving() -> RobotVector:
 
 
 MOTIONS = [name for name in REWARDS.terms if name.startswith("motion_")]
+JUMPS = [name for name in REWARDS.terms if name.startswith("jump_")]
 
 
 def value(environment: RobotVector, name: str, **options: object) -> torch.Tensor:
@@ -40,6 +41,8 @@ def test_a_reward_is_one_finite_number_a_robot(name: str, moving: RobotVector) -
     others: dict[str, Any] = {
         "knee_distance": {"model": "biped"},
         **{key: {"motion": MotionConfig(file="trot")} for key in MOTIONS},
+        **{key: {"commands": CommandConfig(goal="jump")} for key in JUMPS},
+        "facing_goal": {"commands": CommandConfig(goal="pose")},
     }
     found = value(robots(6, **others[name]) if name in others else moving, name)
     assert found.shape == (6,)
@@ -49,7 +52,11 @@ def test_a_reward_is_one_finite_number_a_robot(name: str, moving: RobotVector) -
 
 @pytest.mark.parametrize("name", sorted(OBSERVATIONS.terms))
 def test_an_observation_is_a_row_a_robot(name: str, moving: RobotVector) -> None:
-    environment = robots(6, motion=MotionConfig(file="trot")) if name == "motion_pose" else moving
+    others: dict[str, Any] = {
+        "motion_pose": {"motion": MotionConfig(file="trot")},
+        "jump_clock": {"commands": CommandConfig(goal="jump")},
+    }
+    environment = robots(6, **others[name]) if name in others else moving
     environment.state.refresh()
     found = OBSERVATIONS.bind(name, {}, "observations")(environment.state)
     assert found.ndim == 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from etude.config.robots import ActionConfig, ActuatorConfig, SolverConfig
+from etude.config.robots import ActionConfig, ActuatorConfig, CommandConfig, SolverConfig
 from etude.errors import EtudeError
 from etude.robots.environment import RobotVector
 from tests.robots.robots import SEEN, actions, robots
@@ -68,6 +68,16 @@ def test_both_simulators_do_the_same_with_every_randomisation_and_late_motors(
     torch.testing.assert_close(theirs.reward, ours.reward, atol=1e-5, rtol=0)
     for group in SEEN_BY_BOTH:
         torch.testing.assert_close(theirs.observation[group], ours.observation[group], atol=2e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("goal", ["pose", "jump"])
+def test_both_simulators_ask_for_the_same_goals(goal: Any) -> None:
+    commands = CommandConfig(goal=goal, every_s=(1.0, 1.2), standing=0.0)
+    terms = ("jump_feet", "jump_arc", "jump_velocity", "jump_landing") if goal == "jump" else ("at_goal", "facing_goal")
+    cpu, warp = pair(commands=commands, rewards=dict.fromkeys(terms, 1.0), observations={"actor": {"command": {}}})
+    ours, theirs = run(cpu, 25), run(warp, 25)
+    torch.testing.assert_close(theirs.reward, ours.reward, atol=1e-3, rtol=0)
+    torch.testing.assert_close(theirs.observation, ours.observation, atol=2e-3, rtol=1e-3)
 
 
 def test_a_robot_that_begins_again_is_seen_where_it_begins() -> None:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from etude.robots.driving.drawing import View
-from etude.robots.terms import motions  # noqa: F401 # which offers its terms
+from etude.robots.terms import jumps, motions  # noqa: F401 # which offer their terms
 from etude.robots.terms.observations import OBSERVATIONS
 from etude.robots.terms.randomizations import RANDOMIZATIONS
 from etude.robots.terms.rewards import REWARDS

@@ -57,7 +57,7 @@ app.command("etude.cli.ui:ui", name="ui", help="Show runs in the browser: tables
 app.command("etude.cli.config:config", name="config", help="Print the complete config of ENV:ALGO.")
 app.command("etude.cli.envs:envs", name="envs", help="List environments and their tuned variants.")
 app.command("etude.cli.experiments:experiments", name="experiments", help="List experiments by their names.")
-app.command("etude.cli.robots:robots", name="robots", help="List robots of this machine, and say what is known of each.")
+app.command("etude.cli.robots:app", name="robots", help="List robots of this machine, say what is known of each; learn motors.")
 app.command("etude.cli.doctor:doctor", name="doctor", help="Say what works on this machine, and what would help.")
 app.command("etude.cli.bench:bench", name="bench", help="Measure how fast a training goes on this machine.")
 app.command("etude.cli.smoke:app", name="smoke", help="Try everything briefly: every environment, preset and config.")

@@ -54,4 +54,7 @@ def choose_source(drive: DriveBy, events: Path | None, window: RobotWindow | Non
 def stretch_line(stretch: Stretch) -> str:
     """Return what was asked and done, in one line."""
     asked, done = (" ".join(f"{value:+.2f}" for value in triple) for triple in (stretch.command, stretch.velocity))
-    return f"{stretch.begin:6.2f} s to {stretch.end:6.2f} s  asked {asked}  done {done}"
+    line = f"{stretch.begin:6.2f} s to {stretch.end:6.2f} s  asked {asked}"
+    if stretch.left is None:
+        return f"{line}  done {done}"
+    return f"{line}  left {' '.join(f'{value:+.2f}' for value in stretch.left)}"

@@ -131,6 +131,9 @@ def _walk(folder: Path, seconds: float, as_json: bool) -> dict[str, Any]:
 
     walked = walk(folder, seconds)
     if not as_json:
+        if walked["goal"] != "velocity":
+            _show_way(walked)
+            return walked
         asked, done = walked["command"], walked["velocity"]
         wanted = f"{asked[0]:+.2f} m/s" if asked[0] else f"{asked[2]:+.2f} rad/s"
         say(
@@ -140,6 +143,18 @@ def _walk(folder: Path, seconds: float, as_json: bool) -> dict[str, Any]:
         for place in walked["places"] if len(walked["places"]) > 1 else []:
             say(f"    {place['kind']:<16} {place['followed']:>6.0%} of that, fell {place['falls']} times")
     return walked
+
+
+def _show_way(walked: dict[str, Any]) -> None:
+    ahead, _, turn = walked["command"]
+    pose = f" and {turn:+.2f} rad" if walked["goal"] == "pose" else ""
+    for place in walked["places"]:
+        left = " ".join(f"{value:+.2f}" for value in place["left"])
+        where = "" if len(walked["places"]) == 1 else f" on {place['kind']}"
+        say(
+            f"  walked {walked['seconds']:g} s{where}, asked for a place {ahead:.2f} m ahead{pose}: "
+            f"did {place['followed']:.0%} of the way, left {left}; fell {place['falls']} times"
+        )
 
 
 def _failures(walked: dict[str, Any]) -> list[str]:

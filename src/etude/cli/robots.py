@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from etude.cli.options import exclusive
 from etude.cli.output import emit, emit_json, note, say
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from etude.robots.models.description import RobotDescription
 
 
+app = App(name="robots")
+app.command("etude.cli.actuator:actuator", name="actuator", help="Learn a motor as a network from logs of a real one.")
+
+
+@app.default
 def robots(
     name: Annotated[str | None, Parameter(name="ROBOT", show_default=False)] = None,
     /,

@@ -16,7 +16,9 @@ from etude.cli.render_options import read_render_options
 from etude.cli.starting import starting
 
 if TYPE_CHECKING:
+    from etude.config.robots import CommandConfig
     from etude.robots.crossing import Crossing
+    from etude.robots.goal_trial import GoalResult
     from etude.robots.trial import Script, TrialResult
     from etude.using.stored_policy import StoredPolicy
 
@@ -24,6 +26,17 @@ HEADER = (
     f"{'trial':<10} {'asked':>18} {'done':>18} {'falls':>8} {'slip':>6} {'lift':>6} {'steps/s':>8} {'power':>7} "
     f"{'apart':>6} {'clash':>6}"
 )
+
+
+_WAY = f"{'trial':<13} {'asked':>18} {'there':>6} {'off':>7}"
+_WALK = f"{'falls':>8} {'slip':>6} {'lift':>6} {'power':>7}"
+HEADERS = {
+    "velocity": HEADER,
+    "position": f"{_WAY} {'after':>7} {_WALK}",
+    "pose": f"{_WAY} {'turned':>9} {'after':>7} {_WALK}",
+    "jump": f"{'trial':<13} {'asked':>18} {'jumped':>7} {'high':>7} {'far':>7} {'off':>7} {'falls':>8} {'power':>7}",
+}
+"""Of places: how many robots are there, how far off they are (and in which direction), after how long."""
 
 
 def trials(
@@ -48,7 +61,8 @@ def trials(
 ) -> int:
     """Put a run's robot through scripted commands, without exploration noise, randomisation or pushes but the script's.
 
-    Standing, forward, backward, sideways, turning, mixed and pushed. How well each is tracked, falls, slip, foot lift, power,
+    Standing, forward, backward, sideways, turning, mixed and pushed; where a task asks for places, poses or jumps, some of
+    these, and where robots are at the end. How well each is tracked, falls, slip, foot lift, power,
     how near feet come and how often legs touch are printed; logs/trials/ in the run has them as JSON, every quantity over time
     as CSV, and a plot. Trials that are stopped write what there is by then.
 
@@ -63,7 +77,8 @@ def trials(
     only
         Names of trials to run, with commas between them; with --crossings, kinds of ground.
     scripts
-        A YAML file of your own trials: a list of {name, commands: [[second, forward, sideways, turn], ...], push}.
+        A YAML file of your own trials: a list of {name, commands: [[second, forward, sideways, turn], ...], push}; of goals the
+        three numbers are metres ahead and to the left, and radians to turn left or metres to jump.
     crossings
         Let robots cross tiles of each kind of the task's ground instead, straight from the middle of one, and count who gets
         off it without a fall.
@@ -90,26 +105,31 @@ def trials(
     if level is not None and not crossings:
         raise UserError(f"--level {level}: is of the ground that is crossed; add --crossings")
     above_zero(speed=speed)
+    if only is not None and not _names(only):
+        raise UserError("--only names no trial: leave it out for all of them")
     with starting(f"trials of {run}", quiet=as_json) as tell:
         tell("loading torch and the simulator")
         from etude.using.stored_policy import open_policy
         from etude.using.trials import run_trials, save_trials
 
-        chosen = [] if crossings else _choose(only, scripts)
         stored = open_policy(find_run(run, runs).run, checkpoint, trusted=trust, device=device)
+        task = stored.config.environment.robot
+        if task is None:
+            raise UserError(f"run {stored.run.id} is of {stored.config.environment.id}, which is no robot's task")
+        if crossings and task.commands.goal != "velocity":
+            raise UserError(f"--crossings ask for velocities, and this task for goals (commands.goal={task.commands.goal})")
+        chosen = [] if crossings else _choose(only, scripts, task.commands)
     settings: dict[str, Any] = {"robots": robots, "seconds": seconds, "seed": seed, "videos": video, "view": view}
     if crossings:
         return _cross(stored, None if only is None else _names(only), as_json=as_json, level=level, speed=speed, **settings)
     if not as_json:
-        say(HEADER)
+        say(HEADERS[task.commands.goal])
     report = None if as_json else _show
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         results = run_trials(stored, chosen, on_result=report, **settings)
     finally:
         signal.signal(signal.SIGTERM, before)
-    task = stored.config.environment.robot
-    assert task is not None
     folder = save_trials(stored, results, task.timestep * task.decimation)
     if as_json:
         emit_json({"run": stored.run.id, "trials": [result.as_json() for result in results]})
@@ -151,6 +171,9 @@ def _or_none(value: float | None, shape: str) -> str:
 
 
 def _show(result: TrialResult) -> None:
+    if result.goal is not None:
+        say(_goal_line(result, result.goal))
+        return
     asked, done = (" ".join(f"{value:+.2f}" for value in triple) for triple in (result.command, result.velocity))
     falls = f"{result.falls}/{result.robots}"
     say(
@@ -160,12 +183,27 @@ def _show(result: TrialResult) -> None:
     )
 
 
-def _choose(only: str | None, path: Path | None) -> list[Script]:
+def _goal_line(result: TrialResult, goal: GoalResult) -> str:
+    asked = " ".join(f"{value:+.2f}" for value in goal.asked[: 2 if goal.kind == "position" else 3])
+    begin, falls = f"{result.name:<13} {asked:>18}", f"{f'{result.falls}/{result.robots}':>8}"
+    if goal.kind == "jump":
+        measured = " ".join(_with_unit(value, "m") for value in (goal.height, goal.length, goal.landing_error))
+        return f"{begin} {goal.reached:>7.0%} {measured} {falls} {result.power:>7.0f}"
+    turned = "" if goal.heading_error is None else f" {_with_unit(goal.heading_error, 'rad', 9)}"
+    walk = f"{falls} {result.slip:>6.2f} {result.foot_lift:>6.3f} {result.power:>7.0f}"
+    return f"{begin} {goal.reached:>6.0%} {_with_unit(goal.distance, 'm')}{turned} {_with_unit(goal.seconds, 's')} {walk}"
+
+
+def _with_unit(value: float | None, unit: str, width: int = 7) -> str:
+    return f"{'-' if value is None else f'{value:.2f} {unit}':>{width}}"
+
+
+def _choose(only: str | None, path: Path | None, task: CommandConfig) -> list[Script]:
     from etude.cli.own_files import read_own_yaml
     from etude.errors import UserError, did_you_mean
-    from etude.robots.trial import SCRIPTS, read_scripts
+    from etude.robots.trial import read_scripts, usual_scripts
 
-    scripts = list(SCRIPTS)
+    scripts = usual_scripts(task)
     if path is not None:
         data = read_own_yaml(path, f"--scripts {path}")
         if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
@@ -175,8 +213,6 @@ def _choose(only: str | None, path: Path | None) -> list[Script]:
         return scripts
     names = {script.name: script for script in scripts}
     wanted = _names(only)
-    if not wanted:
-        raise UserError(f"--only names no trial (there are {', '.join(names)})")
     for name in wanted:
         if name not in names:
             raise UserError(f"--only {name}: no such trial{did_you_mean(name, names)} (there are {', '.join(names)})")

@@ -29,6 +29,8 @@ Steps = Annotated[tuple[float, float], Interval(between(0, 1000), whole=True)]
 class ActuatorConfig:
     """Motors: torque = stiffness · (target − position) − damping · velocity, or = damping · (target − velocity).
 
+    Or what a network says that was learnt from logs of the real one (`etude robots actuator`).
+
     With a velocity_limit ω₀ a motor can push with min(effort_limit, stall_torque · (1 − q̇ / ω₀)) in the direction of its
     motion, down to nothing; it brakes with all it has.
     """
@@ -37,6 +39,9 @@ class ActuatorConfig:
     """The joints that have such a motor, as a regular expression."""
     control: Literal["position", "velocity"] = "position"
     """What an action sets a target for."""
+    network: str = ""
+    """A network learnt from logs, in the place of stiffness and damping: the path of its files, from the robot's YAML or the
+    current folder. Within effort_limit, or what the logs had. Default: none."""
     stiffness: PositiveFloat = 25.0
     """N·m/rad."""
     damping: NonNegativeFloat = 0.5
@@ -53,7 +58,9 @@ class ActuatorConfig:
     """How far an action of 1 moves the target from the default pose, rad; or the velocity that it asks for, rad/s."""
 
     def __post_init__(self) -> None:
-        """Refuse half a curve."""
+        """Refuse half a curve, and a network of what it has not learnt."""
+        if self.network and self.control != "position":
+            raise ValueError(f"network={self.network}: is of a motor that holds a position, not control={self.control}")
         if self.velocity_limit is not None and self.effort_limit is None and self.stall_torque is None:
             raise ValueError(f"velocity_limit={self.velocity_limit:g}: needs effort_limit or stall_torque, which it falls from")
         if self.stall_torque is not None and self.velocity_limit is None:
@@ -68,16 +75,48 @@ class ActionConfig:
     """Physics steps until an action takes effect, drawn at each reset (whole numbers)."""
 
 
+Goal = Literal["velocity", "position", "pose", "jump"]
+GRAVITY = 9.81
+_HEADINGS = {"pose": "arrival says which headings poses have", "jump": "a jump keeps the heading that it began with"}
+
+
+@dataclass(frozen=True)
+class JumpConfig:
+    """A jump: the robot crouches, flies as anything flies that was thrown so high, lands, and stands."""
+
+    distance: Annotated[tuple[float, float], Interval(at_least(0))] = (0.0, 0.5)
+    """From where the robot stands to where it is to land, m."""
+    angle: Annotated[float, between(0, 3.1416)] = 0.5
+    """Between straight ahead and the way to jump, rad to either side."""
+    height: Annotated[tuple[float, float], Interval(between(0.02, 5))] = (0.1, 0.2)
+    """By how much the base is to rise above where it stands, m."""
+    crouch_s: Annotated[float, between(0, 5)] = 0.4
+    """Seconds from the command to the take-off."""
+
+    @property
+    def longest_s(self) -> float:
+        """How long the highest jump takes from the command to the landing on even ground."""
+        return self.crouch_s + 2 * (2 * self.height[1] / GRAVITY) ** 0.5
+
+
 @dataclass(frozen=True)
 class CommandConfig:
-    """The velocity that the robot is asked for, in its own frame; or a place to go to."""
+    """The velocity that the robot is asked for, in its own frame; or a place to go to, a pose to take there, or a jump."""
 
-    goal: Literal["velocity", "position"] = "velocity"
-    """What a command is. position: a place, as metres ahead and to the left of the robot, and 0 once it is there."""
+    goal: Goal = "velocity"
+    """What a command is. position: a place, as metres ahead and to the left of the robot, and 0 once it is there. pose: a place
+    and, in rad, how far to turn left to face the right way there; each is 0 within its tolerance. jump: the place to land at
+    and the height to jump, m, and 0 from the landing on."""
     distance: Annotated[tuple[float, float], Interval(above(0))] = (1.0, 4.0)
     """Of places to go to, m."""
     reached: PositiveFloat = 0.15
     """How near to its place a robot is there, m."""
+    arrival: Annotated[float, between(0, 3.1416)] = 3.1416
+    """Of poses: how far the heading there may be from the robot's when it is asked, rad to either side."""
+    facing: Annotated[float, Bounds(0, 3.1416, low_open=True)] = 0.2
+    """Of poses: how near to its heading a robot faces the right way, rad."""
+    jump: JumpConfig = JumpConfig()
+    """Of jumps: how far, how high, and how long to crouch."""
     forward: Range = (-1.0, 1.0)
     """m/s along the robot."""
     sideways: Range = (-0.5, 0.5)
@@ -113,9 +152,18 @@ class CommandConfig:
         """Refuse levels that would go up and down at once."""
         if self.level_down > self.level_up:
             raise ValueError(f"level_down={self.level_down:g}: must be at most level_up, {self.level_up:g}")
-        if self.goal == "position" and self.levels > 1 and not self.promote:
+        if self.goal != "velocity" and self.levels > 1 and not self.promote:
             raise ValueError(
-                f"goal=position: levels={self.levels} are of velocities; a function of yours may move them (promote)"
+                f"goal={self.goal}: levels={self.levels} are of velocities; a function of yours may move them (promote)"
+            )
+        if self.goal in ("pose", "jump") and self.heading > 0:
+            raise ValueError(
+                f"goal={self.goal}: heading={self.heading:g} is of velocities, which turn to it; {_HEADINGS[self.goal]}"
+            )
+        if self.goal == "jump" and self.every_s[0] <= self.jump.longest_s:
+            raise ValueError(
+                f"goal=jump: every_s={list(self.every_s)}: must be above the {self.jump.longest_s:.2f} s that the highest jump "
+                "takes"
             )
         if self.promote and self.levels == 1:
             raise ValueError(f"promote={self.promote}: needs levels above 1, which it moves robots through")
@@ -247,6 +295,8 @@ class RobotConfig:
     """The simulator's solver."""
     files: str | None = field(init=False, default=None, compare=False, metadata={"plain": False})
     """Where the run keeps its copy of the model, if it has one; no setting."""
+    networks: dict[str, str] = field(init=False, default_factory=dict, compare=False, metadata={"plain": False})
+    """Where the run keeps its copies of motors' networks, by how they are named; no setting."""
 
     @property
     def usual_episode_steps(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:  # MuJoCo is an extra, and other policies are exported without it
+    from etude.config.robots import CommandConfig
     from etude.robots.environment import RobotVector
 
 ROBOT_FILE = "robot.xml"
@@ -41,6 +42,8 @@ class JointLayout:
     """How far it is off the default position at the height of its leg's swing, rad: for `dof_pos_ref_diff`."""
     foot: int | None = None
     """Which foot's leg it is of, in the order of `gait.feet`; null: none's."""
+    network: str | None = None
+    """The network that the motor was in training, in the place of stiffness and damping; it is no part of the export."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,30 @@ class TermLayout:
 
 @dataclass(frozen=True)
 class CommandLayout:
-    """The velocities that the robot was trained to follow: forward and sideways in m/s, turn in rad/s."""
+    """What the robot was trained to follow: velocities, forward and sideways in m/s, turn in rad/s; or goals."""
 
     forward: tuple[float, float]
     sideways: tuple[float, float]
     turn: tuple[float, float]
     smallest: float
     """Slower ones were never asked for; a command of exactly 0 means to stand still."""
+    goal: Literal["velocity", "position", "pose", "jump"] = "velocity"
+    """Where it is not velocity, a command is a place, in metres ahead and to the left of the robot, as it is now, and rad to
+    turn left to the heading of a pose, or the height of a jump, m. Each is 0 within its tolerance, a jump when it is over."""
+    distance: tuple[float, float] | None = None
+    """Of places and of jumps, m."""
+    reached: float | None = None
+    """Tolerance of places, m."""
+    facing: float | None = None
+    """Tolerance of a pose's heading, rad."""
+    arrival: float | None = None
+    """How far a pose's heading was from the robot's when it was asked, rad to either side."""
+    height: tuple[float, float] | None = None
+    """Of jumps, m."""
+    angle: float | None = None
+    """Between straight ahead and the way to jump, rad to either side."""
+    crouch_s: float | None = None
+    """Seconds from the command of a jump to its take-off."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +148,7 @@ def robot_layout(robots: RobotVector, inputs: list[str]) -> RobotLayout:
         decimation=task.decimation,
         joints=tuple(_joint(robots, index) for index in range(len(scene.joints))),
         observations={name: _terms(robots, group) for name, group in groups.items()},
-        commands=CommandLayout(task.commands.forward, task.commands.sideways, task.commands.turn, task.commands.smallest),
+        commands=_commands(task.commands),
         gait=GaitLayout(task.commands.gait_hz, scene.feet, tuple(robots.state.gait_offsets.tolist())),
         start_height=float(scene.start_height),
         standing_height=float(scene.description.height),
@@ -136,6 +156,18 @@ def robot_layout(robots: RobotVector, inputs: list[str]) -> RobotLayout:
         fall_height=_limit(robots, "low", "height"),
         ground=_ground(robots),
     )
+
+
+def _commands(asked: CommandConfig) -> CommandLayout:
+    velocities = (asked.forward, asked.sideways, asked.turn, asked.smallest)
+    if asked.goal == "velocity":
+        return CommandLayout(*velocities)
+    if asked.goal == "jump":
+        jump = asked.jump
+        more = {"distance": jump.distance, "height": jump.height, "angle": jump.angle, "crouch_s": jump.crouch_s}
+        return CommandLayout(*velocities, goal=asked.goal, **more)  # type: ignore[arg-type] # each of its own type
+    layout = CommandLayout(*velocities, goal=asked.goal, distance=asked.distance, reached=asked.reached)
+    return layout if asked.goal == "position" else replace(layout, facing=asked.facing, arrival=asked.arrival)
 
 
 def _ground(robots: RobotVector) -> tuple[GroundStart, ...]:
@@ -167,6 +199,7 @@ def _joint(robots: RobotVector, index: int) -> JointLayout:
         stall_torque=_finite(scene.stall_torque[index]) if np.isfinite(scene.velocity_limit[index]) else None,
         velocity_limit=_finite(scene.velocity_limit[index]),
         stride=float(scene.stride[index]),
+        network=next((network.name for network, places in scene.networks if index in places), None),
         foot=None if scene.foot_of_joint[index] < 0 else int(scene.foot_of_joint[index]),
     )
 

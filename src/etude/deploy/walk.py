@@ -50,6 +50,8 @@ class Controller:
         self.robot = robot = metadata["robot"]
         if robot is None:
             raise WalkError(f"{metadata['environment']} is no robot's task")
+        if robot["commands"]["goal"] == "jump":
+            raise WalkError("the policy jumps (commands.goal=jump), and only walking is tried from files: use `etude trials`")
         if metadata["wrappers"]:
             raise WalkError("the policy was trained behind wrappers, which are not in the export")
         joints = robot["joints"]
@@ -171,6 +173,11 @@ class SimulatedRobot:
         self._mujoco: Any = mujoco
         self._mujoco.set_mju_user_warning(lambda _: None)  # it would write them into a file; a robot that blows up has fallen
         self.robot = robot
+        learnt = {joint["network"] for joint in robot["joints"]} - {None}
+        if learnt:
+            raise WalkError(
+                f"its motors are networks ({', '.join(sorted(learnt))}), which are not in the export: use `etude trials`"
+            )
         self.model = model = self._mujoco.MjModel.from_xml_path(str(folder / robot["file"]))
         self.data = self._mujoco.MjData(model)
         names = [joint["name"] for joint in robot["joints"]]
@@ -247,6 +254,28 @@ class SimulatedRobot:
         turned = points @ np.array([[math.cos(yaw), math.sin(yaw)], [-math.sin(yaw), math.cos(yaw)]])
         return z - self.ground(turned + np.array([x, y]))
 
+    def place_of(self, ahead: float, left: float, turn: float) -> np.ndarray:
+        """Return what lies there, seen from the robot, in the world: x, y and a heading. (3,)"""
+        x, y, yaw = self._pose()
+        cos, sin = math.cos(yaw), math.sin(yaw)
+        return np.array([x + cos * ahead - sin * left, y + sin * ahead + cos * left, yaw + turn])
+
+    def way_to(self, goal: np.ndarray) -> np.ndarray:
+        """Return a place in the world as the task shows it: metres ahead and to the left, and the turn to its heading. (3,)"""
+        commands = self.robot["commands"]
+        x, y, yaw = self._pose()
+        away = goal[:2] - (x, y)
+        cos, sin = math.cos(yaw), math.sin(yaw)
+        ahead, left = (cos * away[0] + sin * away[1], cos * away[1] - sin * away[0])
+        is_there = math.hypot(ahead, left) <= commands["reached"]
+        turn = (goal[2] - yaw + math.pi) % (2 * math.pi) - math.pi
+        turns = commands["goal"] == "pose" and abs(turn) > commands["facing"]
+        return np.array([0.0 if is_there else ahead, 0.0 if is_there else left, turn if turns else 0.0])
+
+    def _pose(self) -> tuple[float, float, float]:
+        x, y, _, w, qx, qy, qz = self.data.qpos[self._base_qpos : self._base_qpos + 7]
+        return x, y, math.atan2(2 * (w * qz + qx * qy), 1 - 2 * (qy * qy + qz * qz))
+
     def velocity(self) -> np.ndarray:
         """Forward, sideways and turn, as commands have them. (3,)"""
         linear = self._in_base_frame(self.data.qvel[self._base_dof : self._base_dof + 3])
@@ -267,7 +296,13 @@ class SimulatedRobot:
 
 
 def usual_command(robot: dict[str, Any]) -> tuple[float, float, float]:
-    """Return what a robot is asked for in a check: 0.5 m/s ahead, or as near to that as it was trained for, or else a turn."""
+    """Return what a robot is asked for in a check: 0.5 m/s ahead, or as near to that as it was trained for, or else a turn.
+
+    Where it goes to places, that is one 1.5 m ahead, and a heading a little to the left.
+    """
+    if robot["commands"]["goal"] != "velocity":
+        near, far = robot["commands"]["distance"]
+        return min(max(1.5, near), far), 0.0, min(0.8, robot["commands"]["arrival"] or 0.0)
     low, high = robot["commands"]["forward"]
     forward = min(max(0.5, low), high)
     if forward:
@@ -283,7 +318,7 @@ def walk(folder: Path, seconds: float, command: tuple[float, float, float] | Non
     controller = Controller(folder)
     robot = SimulatedRobot(folder, controller.robot)
     asked = usual_command(controller.robot) if command is None else command
-    ground = controller.robot["ground"]
+    ground, goes = controller.robot["ground"], controller.robot["commands"]["goal"] != "velocity"
     starts = [start for start in ground if start["level"] == level]
     if ground and not starts:
         raise WalkError(f"level {level}: the ground has levels 0 to {max(start['level'] for start in ground)}")
@@ -297,7 +332,8 @@ def walk(folder: Path, seconds: float, command: tuple[float, float, float] | Non
         "command": list(asked),
         "falls": sum(place["falls"] for place in places),
         "velocity": dict(zip(("forward", "sideways", "turn"), velocity.tolist(), strict=True)),
-        "followed": _followed(velocity, asked),
+        "followed": float(np.mean([place["followed"] for place in places])) if goes else _followed(velocity, asked),
+        "goal": controller.robot["commands"]["goal"],
         "places": places,
     }
 
@@ -308,10 +344,12 @@ def _walk_from(
     steps = max(1, round(seconds / controller.dt))
     settle = round(min(2.0, seconds / 2) / controller.dt)
     falls, seen = 0, []
+    goes = controller.robot["commands"]["goal"] != "velocity"
     robot.place(*start)
+    goal = robot.place_of(*asked)
     controller.reset()
     for step in range(steps):
-        robot.move(controller.step(robot.sense(), asked))
+        robot.move(controller.step(robot.sense(), robot.way_to(goal) if goes else asked))
         if robot.has_fallen():
             falls += 1
             robot.place(*start)
@@ -319,7 +357,11 @@ def _walk_from(
         elif step >= settle:
             seen.append(robot.velocity())
     mean = np.mean(seen, 0) if seen else np.zeros(3)
-    return {"falls": falls, "followed": _followed(mean, asked), "mean": mean}
+    if not goes:
+        return {"falls": falls, "followed": _followed(mean, asked), "mean": mean}
+    left = robot.way_to(goal)
+    share = 1 - float(np.hypot(*left[:2])) / max(float(np.hypot(*asked[:2])), 1e-9)
+    return {"falls": falls, "followed": share, "left": left.tolist(), "mean": mean}
 
 
 def _followed(velocity: np.ndarray, asked: Any) -> float:

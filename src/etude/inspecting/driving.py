@@ -24,9 +24,10 @@ class Pilot:
 
     @classmethod
     def of(cls, environment: VectorEnvironment) -> Pilot | None:
-        """Return the pilot of an environment; None where nothing can be commanded."""
+        """Return the pilot of an environment; None where no velocity can be commanded."""
         base: Any = environment.base
-        return cls(base) if hasattr(base, "commands") and hasattr(base, "task") else None
+        is_robot = hasattr(base, "commands") and hasattr(base, "task")
+        return cls(base) if is_robot and base.task.commands.goal == "velocity" else None
 
     def hold(self, command: Command | None) -> None:
         """Ask for this from the next step on; None lets the task draw commands, and limits its time again."""

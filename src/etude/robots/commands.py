@@ -1,4 +1,4 @@
-"""Velocities that robots are asked for, redrawn now and then, and the clock of their gait."""
+"""What robots are asked for, redrawn now and then, and the clock of their gait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from torch import Generator, Tensor
 
 from etude.config.robots import CommandConfig, Range
-from etude.robots.rotations import from_yaw, rotate, rotate_inverse, wrap
+from etude.robots.goals import Goals
+from etude.robots.rotations import from_yaw, rotate, wrap
 from etude.robots.state import State
 from etude.robots.terms.table import own_values
 
@@ -26,8 +27,12 @@ class Commands:
         self.config, self._generator, count = config, generator, state.count
         self.fixed: Tensor | None = None
         """A command for every robot in place of drawn ones, (N, 3) or (3,): what testers and players write."""
+        state.goal = config.goal
+        self.goals = None if config.goal == "velocity" else Goals(config, state)
+        """Where commands are no velocities."""
         self.fixed_phase: float | Tensor | None = None
         """Where the gait's clock of episodes that begin stands, in place of a place that is drawn: robots then walk in step."""
+        self._left = state.memory.command_left
         self.has_levels = training and config.levels > 1
         self._sums_ways = state.terrain is not None
         device = generator.device
@@ -41,6 +46,22 @@ class Commands:
         self._own = own_values(config.own, f"{where}.own", state, (count, 3)) if config.own else None
         promotes = config.promote and self.has_levels
         self._own_promotion = own_values(config.promote, f"{where}.promote", state, (count,)) if promotes else None
+
+    def ask(self, command: Tensor | None) -> None:
+        """Ask every robot for this in place of what is drawn, (N, 3) or (3,); None: draw again.
+
+        A goal is seen from where each robot is at its next step, and asked for again from where its next episode begins.
+        """
+        if self.goals is None:
+            self.fixed = command
+        else:
+            self.goals.asked = command
+            self._left.zero_()
+
+    def watch(self, state: State) -> None:
+        """Take in what robots did in this step, before they are paid for it."""
+        if self.goals is not None:
+            self.goals.watch(state)
 
     def start(self) -> None:
         """Begin a run on the lowest level."""
@@ -91,22 +112,8 @@ class Commands:
             command.copy_(self.fixed.expand_as(command))
         elif self._own is not None:
             command.copy_(self._own(state))
-        elif self.config.goal == "position":
-            command.copy_(self._way(state))
-
-    def _draw_places(self, state: State, which: Tensor, u: Tensor) -> None:
-        """Give the robots `which` (N,) new places around where they are; who is to stand stays there."""
-        near, far = self.config.distance
-        angle, distance = 2 * torch.pi * u[1], near + (far - near) * u[0]
-        away = torch.stack([angle.cos(), angle.sin()], 1) * torch.where(u[4] < self.config.standing, 0.0, distance)[:, None]
-        memory = state.memory
-        memory.goal.copy_(torch.where(which[:, None], state.base_position[:, :2] + away, memory.goal))
-
-    def _way(self, state: State) -> Tensor:
-        """Return where robots' places are, seen from them, (N, 3); 0 for those who are there."""
-        away = state.memory.goal - state.base_position[:, :2]
-        ahead = torch.cat([away, torch.zeros_like(away[:, :1])], 1)
-        return rotate_inverse(from_yaw(state.yaw), ahead) * (away.norm(dim=-1, keepdim=True) > self.config.reached)
+        elif self.goals is not None:
+            command.copy_(self.goals.command(state))
 
     def _draw(self, state: State, which: Tensor) -> None:
         """Give the robots `which` (N,) new commands. All numbers are drawn for all, so that no choice moves the stream."""
@@ -124,8 +131,10 @@ class Commands:
         memory.heading.copy_(torch.where(which, heading, memory.heading))
         memory.follows_heading.copy_(torch.where(which, u[6] < config.heading, memory.follows_heading))
         memory.command_left.copy_(torch.where(which, low + (high - low) * u[7], memory.command_left))
-        if config.goal == "position":
-            self._draw_places(state, which, u)
+        if self.goals is not None:
+            self.goals.draw(state, which, u, self._within)
+            if self.goals.asked is not None:  # until something else is asked for
+                memory.command_left.masked_fill_(which, torch.inf)
         self._replace(state)
         state.refresh_command()
 

@@ -22,6 +22,7 @@ from etude.environments.vector import Observation, Step, VectorEnvironment
 from etude.errors import EtudeError, UserError
 from etude.robots.commands import Commands
 from etude.robots.driving.drawing import RobotCamera, View, read_view
+from etude.robots.goals import means_of_jumps
 from etude.robots.models.description import load_robot, matches
 from etude.robots.motions.files import load_motion
 from etude.robots.motions.following import in_time, with_files
@@ -33,7 +34,7 @@ from etude.robots.simulators.choice import choose_simulator, simulate
 from etude.robots.state import Memory, State
 from etude.robots.symmetry import mirror_of
 from etude.robots.telling import Telling, shares_of_ends
-from etude.robots.terms import motions  # noqa: F401 # which offers its terms
+from etude.robots.terms import jumps, motions  # noqa: F401 # which offer their terms
 from etude.robots.terms.bodies import bodies_of, patterns_of
 from etude.robots.terms.randomizations import build_randomizations, find_randomization
 from etude.robots.terms.rewards import REWARDS
@@ -92,13 +93,13 @@ class RobotVector(VectorEnvironment):
         self.commands = Commands(self.task.commands, self.state, self.generator, training=training)
         if (
             self.levels is not None
-            and task.commands.goal == "position"
+            and task.commands.goal != "velocity"
             and task.terrain.curriculum
             and not task.terrain.promote
         ):
             raise UserError(
-                "environment.robot.terrain.curriculum=true: goes by velocities; with commands.goal=position switch it off, or "
-                "say in terrain.promote who is ready for harder ground"
+                "environment.robot.terrain.curriculum=true: goes by velocities; with commands.goal="
+                f"{task.commands.goal} switch it off, or say in terrain.promote who is ready for harder ground"
             )
         promote, where = task.terrain.promote, "environment.robot.terrain.promote"
         self._own_promotion = own_values(promote, where, self.state, (num_envs,)) if promote and training else None
@@ -268,6 +269,7 @@ class RobotVector(VectorEnvironment):
         """Return shares of ends, and every reward term as it was before its weight: a mean divides as its parts would."""
         more = shares_of_ends(metrics)
         weighted = {name: (metrics.get(f"reward/{name}"), weight) for name, (_, weight) in self.rewards.items()}
+        more |= means_of_jumps(metrics)
         return more | {f"reward_raw/{name}": value / weight for name, (value, weight) in weighted.items() if value is not None}
 
     def _aim(self, action: Tensor) -> None:
@@ -300,6 +302,7 @@ class RobotVector(VectorEnvironment):
         state.refresh()
         memory.age += 1
         self._watch_feet()
+        self.commands.watch(state)
         fell = torch.zeros_like(state.fell)
         ends = {name: term(state) for name, term in self.terminations.items()}
         for end in ends.values():
@@ -314,6 +317,8 @@ class RobotVector(VectorEnvironment):
         broken = ~(torch.isfinite(self.simulation.qpos).all(1) & torch.isfinite(self.simulation.qvel).all(1))
         reward, info = self._reward(broken)
         info |= self.telling.tell(state, ends, truncated, broken)
+        if self.commands.goals is not None:
+            info |= {name: value.masked_fill(broken, 0.0) for name, value in self.commands.goals.told(state).items()}
         self._remember()
         self.commands.step(state)
         for randomization in self.randomizations:
@@ -432,7 +437,8 @@ class RobotVector(VectorEnvironment):
         """Return a picture of a robot, the first one unless the view says otherwise."""
         if self._camera is None:
             self._camera = RobotCamera(self.scene.model, self.scene.base_body, self._view)
-        return self._camera.take(self.simulation.data(self._view.robot))
+        marks = [] if self.commands.goals is None else self.commands.goals.marks(self.state, self._view.robot)
+        return self._camera.take(self.simulation.data(self._view.robot), marks)
 
     def reference(self, group: str) -> Tensor | None:
         """Return what a group would see in each frame of the motion, without noise, (T, k); None where there is no motion."""
@@ -450,7 +456,7 @@ class RobotVector(VectorEnvironment):
 
     def mirror(self) -> Mirror:
         """Return how left and right change places in observations and actions."""
-        return mirror_of(self.scene, self.task.observations, self.groups, self.device)
+        return mirror_of(self.scene, self.task.observations, self.groups, self.device, self.task.commands.goal)
 
     def close(self) -> None:
         """Free the camera."""

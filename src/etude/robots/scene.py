@@ -13,6 +13,8 @@ from etude.config.robots import ActuatorConfig, RobotConfig, SolverConfig
 from etude.errors import UserError
 from etude.robots.models.description import RobotDescription, assign, matches
 from etude.robots.models.model_files import read_model
+from etude.robots.motors.named import networks_of
+from etude.robots.motors.network import MotorNetwork
 from etude.robots.scene_checks import check_feet, check_motors, check_pose
 from etude.robots.soles import Soles, soles_of
 from etude.robots.terrain import Terrain
@@ -70,6 +72,16 @@ class Scene:
     soles: Soles
     """Of the feet: what of them can be lowest."""
     solver: SolverConfig
+    networks: tuple[tuple[MotorNetwork, np.ndarray], ...] = ()
+    """Motors that were learnt from logs, each with the places of its joints."""
+
+    @property
+    def of_network(self) -> np.ndarray:
+        """Which motors do what a network says. (J,) bool"""
+        marks = np.zeros(len(self.joints), bool)
+        for _, places in self.networks:
+            marks[places] = True
+        return marks
 
     @property
     def has_curves(self) -> bool:
@@ -95,7 +107,8 @@ def build_scene(
         raise UserError(f"{description.file}: this robot has no joints that a motor could move")
     check_motors(description, joints, motors)
     check_feet(spec, description, FLOOR)
-    _add_motors(spec, motors)
+    networks = networks_of(config, description)
+    _add_motors(spec, motors, networks)
     if config.solver.self_collisions is None:
         _add_pairs(spec, description, config.timestep)
     if not config.solver.self_collisions:
@@ -146,7 +159,7 @@ def build_scene(
         position_limits=position_limits,
         stiffness=np.array([motors[name].stiffness for name in names]),
         damping=np.array([motors[name].damping for name in names]),
-        effort_limit=np.array([motors[name].effort_limit or np.inf for name in names]),
+        effort_limit=np.array([_limit(motors[name], networks) or np.inf for name in names]),
         stall_torque=np.array([motors[name].stall_torque or motors[name].effort_limit or np.inf for name in names]),
         velocity_limit=np.array([motors[name].velocity_limit or np.inf for name in names]),
         action_scale=np.array([motors[name].action_scale for name in names]),
@@ -155,6 +168,11 @@ def build_scene(
         contact_bodies=touched,
         soles=soles_of(model, description.feet),
         solver=config.solver,
+        networks=tuple(
+            (network, np.array([i for i, name in enumerate(names) if motors[name].network == given]))
+            for given, network in networks.items()
+            if any(motor.network == given for motor in motors.values())
+        ),
     )
 
 
@@ -245,7 +263,13 @@ def _motors(groups: Mapping[str, ActuatorConfig], joints: Sequence[str], where: 
     return {joint: motors[joint] for joint in joints if joint in motors}
 
 
-def _add_motors(spec: Any, motors: Mapping[str, ActuatorConfig]) -> None:
+def _limit(motor: ActuatorConfig, networks: Mapping[str, MotorNetwork]) -> float | None:
+    """Return the largest torque of a motor; that of a network which has no limit of its own is the largest in its logs."""
+    network = networks.get(motor.network)
+    return motor.effort_limit or (None if network is None else network.layout.largest_torque)
+
+
+def _add_motors(spec: Any, motors: Mapping[str, ActuatorConfig], networks: Mapping[str, MotorNetwork]) -> None:
     """Replace the file's actuators by ours: the same kind of motor in every simulator, with gains that can be randomised."""
     for actuator in list(spec.actuators):
         spec.delete(actuator)
@@ -258,7 +282,9 @@ def _add_motors(spec: Any, motors: Mapping[str, ActuatorConfig]) -> None:
         holds_position = motor.control == "position"
         actuator.gainprm[0] = motor.stiffness if holds_position else motor.damping
         actuator.biasprm[:3] = [0.0, -motor.stiffness if holds_position else 0.0, -motor.damping]
-        limit = motor.effort_limit or motor.stall_torque
+        if motor.network:  # what it is asked for is the torque itself
+            actuator.gainprm[0], actuator.biasprm[:3] = 1.0, [0.0, 0.0, 0.0]
+        limit = _limit(motor, networks) or motor.stall_torque
         if limit is not None:
             actuator.forcelimited = True
             actuator.forcerange = [-limit, limit]

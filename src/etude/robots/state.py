@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from etude.config.robots import Goal
 from etude.robots.motions.motion import Motion
 from etude.robots.rotations import rotate, rotate_inverse, yaw_of
 from etude.robots.scene import Scene
@@ -19,6 +20,11 @@ CONTACT_FORCE = 1.0
 """Newtons from which a foot counts as standing."""
 
 
+_NEW = ("goal", "asked_way", "jump_height", "jump_flight", "jump_time", "jump_from", "jump_yaw", "apex", "flown", "jump_length",
+        "jump_off", "has_jumped")  # fmt: skip
+"""What checkpoints of earlier versions may lack."""
+
+
 class Memory:
     """What the simulator does not know: actions, commands, clocks and the feet's history. Changed in place, row by row."""
 
@@ -26,7 +32,7 @@ class Memory:
         joints, feet = len(scene.joints), len(scene.feet)
         # Side by side in a few blocks, so that beginning anew takes a few operations however much is remembered.
         self._blocks: dict[torch.dtype, Tensor] = {}
-        widths = {torch.float32: 4 * joints + 5 * feet + 22, torch.bool: 2 * feet + 1, torch.int64: 1}
+        widths = {torch.float32: 4 * joints + 5 * feet + 33, torch.bool: 2 * feet + 2, torch.int64: 1}
         for dtype, width in widths.items():
             self._blocks[dtype] = torch.zeros(count, width, dtype=dtype, device=device)
         used = dict.fromkeys(widths, 0)
@@ -51,8 +57,9 @@ class Memory:
         self.asked_way = zeros(2)
         """Where the commands of the episode so far would have led from where it began, in the world, m."""
         self.goal = zeros(2)
-        """The place to go to, in the world."""
+        """The place to go to or to land at, in the world."""
         self.heading = zeros()
+        """To turn to, or to arrive with, in the world."""
         self.follows_heading = zeros(dtype=torch.bool)
         self.phase = zeros()
         """Of the gait's clock, in strides, [0, 1)."""
@@ -69,6 +76,26 @@ class Memory:
         """Whether a foot touched down in this step."""
         self.push = zeros(6)
         """The last push: linear and angular velocity."""
+        self.jump_height = zeros()
+        """By how much the base is to rise; 0 where no jump is asked for."""
+        self.jump_flight = zeros()
+        """Seconds that such a jump flies."""
+        self.jump_time = zeros()
+        """Seconds since the take-off that is asked for; below 0 before it."""
+        self.jump_from = zeros(3)
+        """Where the base was when the jump was asked for, in the world, at its standing height or higher."""
+        self.jump_yaw = zeros()
+        """How it was turned then."""
+        self.apex = zeros()
+        """By how much the base has risen in this jump, while no foot touched the ground."""
+        self.flown = zeros()
+        """Seconds for which no foot has touched the ground, in the flight under way."""
+        self.jump_length = zeros()
+        """How far from where it was asked the robot came down, along the ground."""
+        self.jump_off = zeros()
+        """How far from the place to land at it came down."""
+        self.has_jumped = zeros(dtype=torch.bool)
+        """Whether it has flown and come down again since it was asked."""
         assert used == widths, f"the blocks are {widths} wide, and {used} is used"
 
     def tensors(self) -> dict[str, Tensor]:
@@ -82,7 +109,7 @@ class Memory:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from saved tensors."""
         for name, tensor in self.tensors().items():
-            if name in state or name not in ("goal", "asked_way"):  # runs of earlier versions kept neither
+            if name in state or name not in _NEW:  # runs of earlier versions went nowhere in particular
                 tensor.copy_(state[name])
 
     def forget(self, which: Tensor) -> None:
@@ -108,6 +135,8 @@ class State:
         """The ground, where it is not flat."""
         self.motion: Motion | None = None
         """What the robot is to do, where a task says so."""
+        self.goal: Goal = "velocity"
+        """What commands are."""
         self.count, self.device = simulation.count, simulation.device
         scene = self.scene
 

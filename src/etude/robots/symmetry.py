@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import mujoco  # type: ignore[import-untyped] # compiled, without stubs
@@ -29,10 +30,14 @@ _NEAR = 0.03
 
 
 def mirror_of(
-    scene: Scene, observations: Mapping[str, Any], groups: Mapping[str, ObservationGroup], device: torch.device
+    scene: Scene,
+    observations: Mapping[str, Any],
+    groups: Mapping[str, ObservationGroup],
+    device: torch.device,
+    goal: str = "velocity",
 ) -> Mirror:
     """Return how a task's observations and actions look in a mirror; a robot that is lopsided is an error that says where."""
-    body = body_symmetry(scene)
+    body = replace(body_symmetry(scene), goal=goal)
     action = Swap(body.joints, body.joint_signs, device)
     seen = {name: _group(group, observations[name], body, device) for name, group in groups.items()}
     return Mirror(seen if len(seen) > 1 else {"": next(iter(seen.values()))}, action)
@@ -118,6 +123,7 @@ def _check_equal(scene: Scene, partners: Sequence[int], signs: Sequence[float]) 
         "the motors' stiffness": (scene.stiffness, scene.stiffness),
         "the motors' damping": (scene.damping, scene.damping),
         "what the motors can do": (scene.effort_limit, scene.effort_limit),
+        "which motors are networks": (scene.of_network, scene.of_network),
         "the motors' action_scale": (scene.action_scale, scene.action_scale),
     }
     for what, (here, there) in kinds.items():

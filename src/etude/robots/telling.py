@@ -38,8 +38,9 @@ class Telling:
         turn = (state.base_angular_velocity[:, 2] - command[:, 2]).abs()
         told = {f"{END}{name}": end.float() for name, end in ends.items()}
         told |= {TIME_OUT: timed_out.float(), FALL: state.fell.float(), ANY: (timed_out | state.fell).float()}
-        told["error/linear_velocity"] = walk.masked_fill(broken, 0.0)
-        told["error/turn"] = turn.masked_fill(broken, 0.0)
+        if state.goal == "velocity":
+            told["error/linear_velocity"] = walk.masked_fill(broken, 0.0)
+            told["error/turn"] = turn.masked_fill(broken, 0.0)
         if self._levels is not None:
             told |= {f"terrain_level/{kind}": self._levels.level * weight for kind, weight in self._weights.items()}
         return told

@@ -12,13 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from etude.config.robots import CommandConfig
 from etude.errors import UserError
 from etude.robots.environment import RobotVector
+from etude.robots.goal_trial import GoalResult, GoalWatch, goal_scripts
 from etude.robots.legs import LegGaps
 from etude.robots.simulators.cpu_simulation import CpuSimulation
 
 GRAVITY = 9.81
 MOTION = ("forward", "sideways", "turn")
+MOTION_OF = {"velocity": MOTION, "position": ("ahead", "left", "turn"), "pose": ("ahead", "left", "turn"),
+             "jump": ("ahead", "left", "height")}  # fmt: skip
+"""What the numbers of a command are."""
 GAPS_EVERY = 2
 """Steps between two looks at how near legs are: their shapes are compared one by one."""
 Act = Callable[[Any, Tensor], Tensor]
@@ -31,7 +36,7 @@ class Script:
 
     name: str
     commands: tuple[tuple[float, float, float, float], ...] = ((0.0, 0.0, 0.0, 0.0),)
-    """(second, forward, sideways, turn), in order."""
+    """(second, forward, sideways, turn), in order; of goals (second, ahead, left, turn or height)."""
     push: float = 0.0
     """m/s to the side, halfway through."""
 
@@ -57,6 +62,13 @@ SCRIPTS = (
 )
 
 
+def usual_scripts(config: CommandConfig) -> list[Script]:
+    """Return what is asked of robots of a task, by what its commands are."""
+    if config.goal == "velocity":
+        return list(SCRIPTS)
+    return [Script(name, tuple(rows)) for name, rows in goal_scripts(config).items()]
+
+
 @dataclass(frozen=True)
 class TrialResult:
     """How robots did on one script. Means are over robots and over the seconds after the first two."""
@@ -69,9 +81,9 @@ class TrialResult:
     velocity: tuple[float, float, float]
     """Mean: forward, sideways, turn."""
     command: tuple[float, float, float]
-    """Mean of what was asked for."""
+    """Mean of what was asked for; of goals, as the robots saw them on their way."""
     error: tuple[float, float, float]
-    """Mean distance from the command, of each."""
+    """Mean distance from the command, of each; of goals, of what was left of them."""
     speed: float
     """Mean horizontal speed, whatever its direction, m/s."""
     slip: float
@@ -96,6 +108,8 @@ class TrialResult:
     """Metres between two legs, at most 0.1; less in 1% of the time alone."""
     leg_clash: float | None
     """Share of the time in which two legs touch, or are inside each other."""
+    goal: GoalResult | None = None
+    """Where commands are goals: how the last one came out."""
     complete: bool = True
     """Whether the script was followed to its end; one that was stopped has `seconds` of it."""
     series: dict[str, np.ndarray] = field(repr=False, default_factory=dict)
@@ -129,7 +143,9 @@ def run_trial(
     steps, settle = round(seconds / dt), round(min(2.0, seconds / 2) / dt)
     watch = _Watch(environment, settle)
     commands, done_steps = environment.commands, 0
-    commands.fixed, commands.fixed_phase = torch.tensor(script.at(0.0)), 0.0
+    asked = script.at(0.0)
+    commands.ask(torch.tensor(asked))
+    commands.fixed_phase = 0.0
     observation, _ = environment.reset([seed + i for i in range(count)])
     is_first = torch.ones(count, dtype=torch.bool)
     fallen = torch.zeros(count, dtype=torch.bool)
@@ -137,7 +153,10 @@ def run_trial(
     look()
     try:
         for step in range(steps):
-            commands.fixed = torch.tensor(script.at(step * dt))
+            if script.at(step * dt) != asked:
+                asked = script.at(step * dt)
+                commands.ask(torch.tensor(asked))
+                watch.ask_anew()
             commands.fixed_phase = ((step + 1) * dt * environment.task.commands.gait_hz) % 1.0
             if script.push and step == steps // 2:
                 _push(environment, script.push)
@@ -151,8 +170,9 @@ def run_trial(
         if done_steps <= settle:
             raise
     finally:
-        commands.fixed, commands.fixed_phase, environment.listener = None, None, None
-    return watch.result(script.name, done_steps, int(fallen.sum()), complete=done_steps == steps)
+        commands.ask(None)
+        commands.fixed_phase, environment.listener = None, None
+    return watch.result(script.name, done_steps, int(fallen.sum()), asked, complete=done_steps == steps)
 
 
 def _look_away() -> None:
@@ -177,6 +197,13 @@ class _Watch:
         if self._legs.has_legs:
             self._places, self._turns = simulation.batch.field("geom_xpos"), simulation.batch.field("geom_xmat")
         self._steps = 0
+        task = environment.task.commands
+        self._goals = None if task.goal == "velocity" else GoalWatch(task, environment.dt)
+
+    def ask_anew(self) -> None:
+        """Something else is asked for from here on."""
+        if self._goals is not None:
+            self._goals.ask()
 
     def note(self, state: Any) -> None:
         """Take in one step."""
@@ -201,10 +228,12 @@ class _Watch:
             gaps = self._legs.measure(self._places.reshape(count, -1, 3), self._turns.reshape(count, -1, 9))
             seen["leg_gap"] = torch.from_numpy(gaps).float()
         self._steps += 1
+        if self._goals is not None:
+            self._goals.note(state)
         for name, value in seen.items():
             self.rows.setdefault(name, []).append(value.clone())
 
-    def result(self, name: str, steps: int, falls: int, *, complete: bool) -> TrialResult:
+    def result(self, name: str, steps: int, falls: int, asked: tuple[float, float, float], *, complete: bool) -> TrialResult:
         """Return the numbers of so many steps."""
         seconds = steps * self.environment.dt
         every = {key: torch.stack(rows).float() for key, rows in self.rows.items()}  # (T, N, ...)
@@ -219,7 +248,7 @@ class _Watch:
         weight = float(self.environment.scene.model.body_mass.sum()) * GRAVITY
         duration = len(velocity) * self.environment.dt
         scene = self.environment.scene
-        columns = {"velocity": MOTION, "command": MOTION, "height": ("base",)}
+        columns = {"velocity": MOTION, "command": MOTION_OF[self.environment.task.commands.goal], "height": ("base",)}
         columns |= dict.fromkeys(("joint_position", "joint_velocity", "torque"), scene.joints)
         columns |= dict.fromkeys(("feet_height", "feet_force") if scene.feet else (), scene.feet)
         return TrialResult(
@@ -229,7 +258,7 @@ class _Watch:
             falls=falls,
             velocity=_triple(velocity.mean((0, 1))),
             command=_triple(command.mean((0, 1))),
-            error=_triple((velocity - command).abs().mean((0, 1))),
+            error=_triple((command if self._goals else velocity - command).abs().mean((0, 1))),
             speed=speed,
             slip=_mean_where(late["feet_speed"], standing > 0),
             foot_lift=float(swings.quantile(0.95)) if 0 < swings.numel() <= 16_000_000 else 0.0,
@@ -242,6 +271,7 @@ class _Watch:
             feet_apart=float(late["feet_apart"].quantile(0.01)) if "feet_apart" in late else None,
             leg_gap=None if gaps is None or not len(gaps) else float(gaps.quantile(0.01)),
             leg_clash=None if gaps is None or not len(gaps) else float((gaps <= 0).float().mean()),
+            goal=None if self._goals is None else self._goals.result(asked),
             complete=complete,
             series={key: every[key][:steps].mean(1).numpy() for key in columns},
             first={key: every[key][:steps, 0].numpy() for key in columns},

@@ -11,7 +11,7 @@ import torch
 
 from etude.errors import UserError
 from etude.orchestration.player import Moment
-from etude.robots.driving.driving import Command, Driver, EventSource, Wish
+from etude.robots.driving.driving import Command, EventSource, Wish, driver_of
 from etude.robots.driving.window import RobotWindow
 from etude.robots.environment import RobotVector
 from etude.robots.state import State
@@ -26,10 +26,13 @@ class Stretch:
     end: float
     command: Command
     velocity: Command
+    left: Command | None = None
+    """Of a goal: what is left of it at the end, as the robots see it; the mean."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return {"from": self.begin, "to": self.end, "command": list(self.command), "velocity": list(self.velocity)}
+        plain = {"from": self.begin, "to": self.end, "command": list(self.command), "velocity": list(self.velocity)}
+        return plain if self.left is None else {**plain, "left": list(self.left)}
 
 
 class Drive:
@@ -49,12 +52,12 @@ class Drive:
         self._robots = robots_of(stage)
         self._stage, self._source, self._window, self._on_stretch = stage, source, window, on_stretch
         first = self._robots[0]
-        self._dt, self._driver = first.dt, Driver(first.task.commands)
+        self._dt, self._driver = first.dt, driver_of(first.task.commands)
         self._steps = 0
         self.stretches: list[Stretch] = []
         self._begin = 0
         self._moved: list[torch.Tensor] = []
-        self._asked, self._moved_on = self._driver.command, False
+        self._asked, self._asks, self._moved_on = self._driver.command, 0, False
         is_live = window is not None or (source is not None and source.is_live)
         self._clock = _Clock(self._dt) if is_live else None
         for robot in self._robots:
@@ -69,7 +72,7 @@ class Drive:
             for event in () if source is None else source.poll(self._steps * self._dt):
                 wished = self._driver.take(event)
                 wish = wish if wished == "go on" else wished
-        if self._source is not None and self._driver.command != self._asked:
+        if self._source is not None and (self._driver.command, self._driver.asks) != (self._asked, self._asks):
             self._end_stretch()
             self._ask()
         return wish
@@ -95,30 +98,44 @@ class Drive:
         self._steps += self._moved_on
         self._end_stretch()
         for robot in self._robots:
-            robot.listener, robot.commands.fixed = None, None
+            robot.listener = None
+            robot.commands.ask(None)
 
     def _note(self, state: State) -> None:
         turn = state.base_angular_velocity[:, 2:]
         self._moved.append(torch.cat([state.base_linear_velocity[:, :2], turn], 1).mean(0))
 
     def _ask(self) -> None:
-        self._asked = self._driver.command
+        self._asked, self._asks = self._driver.command, self._driver.asks
         if self._source is not None:
             for robot in self._robots:
-                robot.commands.fixed = torch.tensor(self._asked)
+                robot.commands.ask(torch.tensor(self._asked))
 
     def _end_stretch(self) -> None:
         if self._source is None or not self._moved:
             return
         forward, sideways, turn = torch.stack(self._moved).nan_to_num().mean(0).tolist()
-        stretch = Stretch(self._begin * self._dt, self._steps * self._dt, self._asked, (forward, sideways, turn))
+        moved = (forward, sideways, turn)
+        stretch = Stretch(self._begin * self._dt, self._steps * self._dt, self._asked, moved, self._what_is_left())
         self._begin, self._moved = self._steps, []
         self.stretches.append(stretch)
         if self._on_stretch is not None:
             self._on_stretch(stretch)
 
+    def _what_is_left(self) -> Command | None:
+        first = self._robots[0]
+        if first.commands.goals is None:
+            return None
+        seen = [robot.commands.goals.command(robot.state) for robot in self._robots if robot.commands.goals is not None]
+        ahead, aside, third = torch.cat(seen).nan_to_num().mean(0).tolist()
+        return ahead, aside, third
+
     def _line(self) -> str:
         robot = self._robots[0]
+        if robot.commands.goals is not None:
+            ahead, aside, third = robot.memory.command[0].tolist()
+            last = {"pose": f"   turn {third:+.2f}", "jump": f"   up {third:+.2f}"}.get(robot.state.goal, "")
+            return f"ahead {ahead:+.2f}   left {aside:+.2f}{last}"
         asked = robot.memory.command[0].tolist()
         done = self._moved[-1].tolist() if self._moved else [0.0] * 3
         return "   ".join(

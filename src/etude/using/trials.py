@@ -187,6 +187,21 @@ def _write_csv(path: Path, columns: Sequence[str], values: np.ndarray, dt: float
     write_text_atomic(path, csv_text(["second", *columns], rows))
 
 
+def _curves(result: TrialResult) -> Iterator[tuple[str, np.ndarray | None, np.ndarray]]:
+    """Yield a title, what was asked and what was done, (T,): of goals nothing, and what was left of them."""
+    command, velocity, goal = result.series["command"], result.series["velocity"], result.goal
+    if goal is None:
+        for column, label in enumerate(("forward, m/s", "sideways, m/s", "turn, rad/s")):
+            yield label, command[:, column], velocity[:, column]
+        return
+    yield "place ahead, m", None, command[:, 0]
+    yield "place to the left, m", None, command[:, 1]
+    if goal.kind == "jump":
+        yield "height of the base, m", None, result.series["height"]
+    else:
+        yield "heading to turn left, rad", None, command[:, 2]
+
+
 def _plot(results: Sequence[TrialResult], dt: float) -> bytes | None:
     """Velocity beside command, a row for each script; None without matplotlib."""
     try:
@@ -198,14 +213,16 @@ def _plot(results: Sequence[TrialResult], dt: float) -> bytes | None:
     figure = Figure(figsize=(11, 2.2 * len(results)), layout="constrained")
     for row, result in enumerate(results):
         seconds = (np.arange(len(result.series["velocity"])) + 1) * dt
-        for column, (label, unit) in enumerate((("forward", "m/s"), ("sideways", "m/s"), ("turn", "rad/s"))):
+        for column, (label, asked, done) in enumerate(_curves(result)):
             axis = figure.add_subplot(len(results), 3, 3 * row + column + 1)
-            axis.plot(seconds, result.series["command"][:, column], color="0.6", linestyle="--", label="asked")
-            axis.plot(seconds, result.series["velocity"][:, column], color="C0", label="done")
-            axis.set_ylim(-1.2, 1.2)
+            if asked is not None:
+                axis.plot(seconds, asked, color="0.6", linestyle="--", label="asked")
+            axis.plot(seconds, done, color="C0", label="done" if result.goal is None else "left to go, or height")
+            if result.goal is None:
+                axis.set_ylim(-1.2, 1.2)
             axis.grid(alpha=0.3)
             if row == 0:
-                axis.set_title(f"{label}, {unit}")
+                axis.set_title(label)
             if column == 0:
                 axis.set_ylabel(f"{result.name}\n{result.falls} of {result.robots} fell")
             if row == 0 and column == 0:

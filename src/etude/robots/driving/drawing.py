@@ -6,7 +6,7 @@ import importlib
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -44,6 +44,22 @@ class View:
     """Pixels."""
 
 
+MARK_COLOR = (0.85, 0.2, 0.15, 0.8)
+MARK_RADIUS = 0.1
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A goal in a picture."""
+
+    place: tuple[float, float, float]
+    """On the ground, in the world."""
+    yaw: float | None = None
+    """The heading to take there."""
+    height: float | None = None
+    """How high above the place the base is to get."""
+
+
 def read_view(options: Mapping[str, Any], *, robots: int = 1, where: str = "render options") -> View:
     """Return a view from plain data; an unknown or impossible option is an error that names it."""
     if options.get("camera") == "behind" and "azimuth" not in options:
@@ -77,8 +93,8 @@ class RobotCamera:
             self._camera.trackbodyid = body
         self._looks_at: np.ndarray | None = None
 
-    def take(self, data: Any) -> np.ndarray:
-        """Return a picture of one robot's simulation, (H, W, 3) uint8."""
+    def take(self, data: Any, marks: Sequence[Mark] = ()) -> np.ndarray:
+        """Return a picture of one robot's simulation, with marks in its world, (H, W, 3) uint8."""
         self._context.make_current()
         if self._view.camera == "behind":
             self._camera.azimuth = self._view.azimuth + math.degrees(yaw_of(torch.from_numpy(data.xquat[self._body])))
@@ -87,12 +103,32 @@ class RobotCamera:
         width, height = self._view.width, self._view.height
         every = _mujoco.mjtCatBit.mjCAT_ALL
         _mujoco.mjv_updateScene(self._model, data, self._options, None, self._camera, every, self._scene)
+        for mark in marks:
+            self._draw(mark)
         _mujoco.mjr_setBuffer(_mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._drawer)
         rectangle = _mujoco.MjrRect(0, 0, width, height)
         _mujoco.mjr_render(rectangle, self._scene, self._drawer)
         picture = np.zeros((height, width, 3), np.uint8)
         _mujoco.mjr_readPixels(picture, None, rectangle, self._drawer)
         return picture[::-1].copy()
+
+    def _draw(self, mark: Mark) -> None:
+        """Lay a disc on the ground, and an arrow on it for a heading, or a ball in the air for a height."""
+        kinds, (x, y, z) = _mujoco.mjtGeom, mark.place
+        flat, color = np.eye(3).ravel(), np.array(MARK_COLOR, np.float32)
+        self._add(kinds.mjGEOM_CYLINDER, [MARK_RADIUS, 0.002, 0], [x, y, z + 0.002], flat, color)
+        if mark.yaw is not None:
+            cos, sin = math.cos(mark.yaw), math.sin(mark.yaw)
+            ahead = np.array([[0, -sin, cos], [0, cos, sin], [-1, 0, 0]], float)  # an arrow points along its own z
+            self._add(kinds.mjGEOM_ARROW, [0.02, 0.02, 3 * MARK_RADIUS], [x, y, z + 0.03], ahead.ravel(), color)
+        if mark.height is not None:
+            self._add(kinds.mjGEOM_SPHERE, [0.02] * 3, [x, y, z + mark.height], flat, color)
+
+    def _add(self, kind: Any, size: Sequence[float], place: Sequence[float], turned: np.ndarray, color: np.ndarray) -> None:
+        if self._scene.ngeom < self._scene.maxgeom:
+            geom = self._scene.geoms[self._scene.ngeom]
+            _mujoco.mjv_initGeom(geom, kind, np.array(size, float), np.array(place, float), turned, color)
+            self._scene.ngeom += 1
 
     def close(self) -> None:
         """Free the context."""

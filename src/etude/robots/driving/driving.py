@@ -13,7 +13,7 @@ from etude.errors import UserError, did_you_mean
 
 Wish = Literal["go on", "begin again", "stop"]
 Command = tuple[float, float, float]
-"""Forward and sideways in m/s, turn in rad/s."""
+"""Forward and sideways in m/s, turn in rad/s; or a goal: m ahead and to the left, and rad to turn left or m to jump."""
 STAND: Command = (0.0, 0.0, 0.0)
 PRESSES = 4
 """How often a key is pressed from standing to the fastest that the task asks for."""
@@ -25,6 +25,8 @@ MOVES = {
 WISHES: dict[str, Wish] = {"r": "begin again", "x": "stop", "esc": "stop"}
 KEYS = (*MOVES, "space", *WISHES)
 HELP = "w s: forward, back · a d: sideways · q e: turn · space: stand · r: begin again · x: stop"
+PLACE_STEP, TURN_STEP = 1.0, math.pi / 4
+"""What a key adds to where a robot is, where commands are places: metres, and radians of a pose."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +75,23 @@ class Driver:
     def __init__(self, config: CommandConfig) -> None:
         self._ranges = (config.forward, config.sideways, config.turn)
         self.command: Command = STAND
+        self.asks = 0
+        """How often a command was asked for that is one anew, even if it is the same."""
 
     def take(self, event: Event) -> Wish:
         """Change the command by an event, and return what else was wished for."""
         if isinstance(event, Press):
             return self._press(event.key)
         if isinstance(event, Stick):
-            shares = (event.forward, event.sideways, event.turn)
-            asked = [share * abs(bounds[share > 0]) for share, bounds in zip(shares, self._ranges, strict=True)]
+            self.command = self._of_stick(event)
         else:
-            asked = list(event.command)
-        self.command = STAND if not any(asked) else self._limited(asked)
+            self.command = self._limited(event.command) if any(event.command) else STAND
         return "go on"
+
+    def _of_stick(self, stick: Stick) -> Command:
+        shares = (stick.forward, stick.sideways, stick.turn)
+        asked = [share * abs(bounds[share > 0]) for share, bounds in zip(shares, self._ranges, strict=True)]
+        return self._limited(asked) if any(asked) else STAND
 
     def _press(self, key: str) -> Wish:
         if key == "space":
@@ -105,6 +112,61 @@ class Driver:
     def _limit(self, which: int, value: float) -> float:
         low, high = self._ranges[which]
         return round(min(max(value, low), high), 6) + 0.0  # steps back and forth come back to exactly 0, and never to -0
+
+
+class GoalDriver(Driver):
+    """Keeps the place, the pose or the jump that events ask for, seen from where the robot is when it is asked.
+
+    A key asks for a place a step that way; space for this one. In a task of jumps, keys ask for jumps of middling height, as
+    far as the task draws them.
+    """
+
+    def __init__(self, config: CommandConfig) -> None:
+        super().__init__(config)
+        self._config = config
+
+    def take(self, event: Event) -> Wish:
+        """Every event that asks for something asks anew, even if it is for the same."""
+        if not isinstance(event, Press) or event.key == "space" or event.key in MOVES:
+            self.asks += 1
+        return super().take(event)
+
+    def _of_stick(self, stick: Stick) -> Command:
+        return self._toward(stick.forward, stick.sideways, stick.turn)
+
+    def _press(self, key: str) -> Wish:
+        if key == "space":
+            self.command = STAND
+        elif key in MOVES:
+            which, way = MOVES[key]
+            forward, sideways, turn = (float(way) if axis == which else 0.0 for axis in range(3))
+            self.command = self._toward(forward, sideways, turn)
+        return WISHES.get(key, "go on")
+
+    def _toward(self, forward: float, sideways: float, turn: float) -> Command:
+        if not (forward or sideways or turn):
+            return STAND
+        if self._config.goal != "jump":
+            return self._limited((PLACE_STEP * forward, PLACE_STEP * sideways, TURN_STEP * turn))
+        jump = self._config.jump
+        angle = jump.angle * max(-1.0, min(1.0, sideways))
+        far = jump.distance[1] * min(1.0, math.hypot(max(forward, 0.0), sideways))
+        return self._limited((far * math.cos(angle), far * math.sin(angle), sum(jump.height) / 2))
+
+    def _limited(self, asked: Sequence[float]) -> Command:
+        ahead, left, third = asked
+        config = self._config
+        jumps = config.goal == "jump"
+        farthest = (config.jump.distance if jumps else config.distance)[1]
+        near = min(1.0, farthest / max(math.hypot(ahead, left), 1e-9))
+        most = {"pose": config.arrival, "jump": config.jump.height[1]}.get(config.goal, 0.0)
+        least = config.jump.height[0] if jumps else -most
+        return round(ahead * near, 6) + 0.0, round(left * near, 6) + 0.0, round(min(max(third, least), most), 6) + 0.0
+
+
+def driver_of(config: CommandConfig) -> Driver:
+    """Return what drives robots of a task."""
+    return Driver(config) if config.goal == "velocity" else GoalDriver(config)
 
 
 class ScriptedEvents(EventSource):

@@ -14,6 +14,7 @@ from etude.files.atomic import write_json_atomic
 from etude.files.documents import DocumentError, read_json
 from etude.files.regular import own_folder, read_bytes
 from etude.robots.models.description import SUFFIXES, load_robot, shipped_robots
+from etude.robots.models.stored_networks import store_networks, use_stored_networks
 
 FOLDER = "robot"
 NOTE = "robot.json"
@@ -24,7 +25,10 @@ LARGEST = 2**30
 
 def store_robot(task: RobotConfig | None, provenance: Path) -> None:
     """Copy the files of a robot that is the user's own; of one of another package, note what they hash to."""
-    if task is None or task.model in shipped_robots():
+    if task is None:
+        return
+    store_networks(task, provenance)
+    if task.model in shipped_robots():
         return
     if Path(task.model).suffix not in SUFFIXES:
         write_json_atomic(provenance / PACKAGE_NOTE, {"model": task.model, "files": _hashes_in_package(task.model)})
@@ -50,6 +54,11 @@ def use_stored_robot(task: RobotConfig | None, provenance: Path) -> str | None:
 
     Files that are not what was stored are an error: going on with another robot would be another run.
     """
+    said = (None if task is None else use_stored_networks(task, provenance), _use_stored_model(task, provenance))
+    return "; ".join(line for line in said if line) or None
+
+
+def _use_stored_model(task: RobotConfig | None, provenance: Path) -> str | None:
     if task is not None and (provenance / PACKAGE_NOTE).is_file():
         return _change_in_package(task, provenance / PACKAGE_NOTE)
     note = _note(provenance / NOTE)

@@ -16,4 +16,5 @@ def in_time(task: RobotConfig, motion: Motion) -> RobotConfig:
 def with_files(task: RobotConfig, like: RobotConfig) -> RobotConfig:
     """Return the task with the stored files of another one: a copy of settings does not have them."""
     object.__setattr__(task, "files", like.files)
+    object.__setattr__(task, "networks", like.networks)
     return task

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from etude.environments.native.mujoco_batch import MujocoSimulation
 from etude.robots.scene import Scene
+from etude.robots.simulators.network_motors import NetworkMotors
 from etude.robots.simulators.simulation import Simulation
 
 _mujoco: Any = mujoco
@@ -33,19 +34,29 @@ class CpuSimulation(Simulation):
         self.sensors = torch.zeros(count, scene.model.nsensordata)
         self.torques = torch.zeros(count, len(scene.joints))
         self._ranges = self.batch.model_field("actuator_forcerange") if scene.has_curves else None
+        self._networks = NetworkMotors(scene, count, self.device) if scene.networks else None
 
     def step(self, targets: Tensor, substeps: int, before: Tensor | None = None, lag: Tensor | None = None) -> None:
         """Advance by some physics steps; robots with a lag keep their previous targets for the first of them."""
         lags = before is not None and lag is not None
-        if not lags and self._ranges is None:
+        if not lags and self._ranges is None and self._networks is None:
             self._advance(targets, substeps)
         else:
             for substep in range(substeps):
                 if self._ranges is not None:
                     self._limit_torques(self._ranges)
                 waits = torch.zeros_like(targets, dtype=torch.bool) if lag is None else (lag > substep)[:, None]
-                self._advance(targets if before is None else torch.where(waits, before, targets), 1)
+                self._advance(self._asked(targets if before is None else torch.where(waits, before, targets)), 1)
         self._read()
+
+    def _asked(self, targets: Tensor) -> Tensor:
+        """Return what the simulator's motors are asked for: targets, or what networks make of them."""
+        if self._networks is None:
+            return targets
+        places = ((self.batch.qpos, self.scene.qpos_address), (self.batch.qvel, self.scene.dof_address))
+        moves = (torch.from_numpy(values[:, address]).float() for values, address in places)
+        with torch.no_grad():
+            return self._networks.aim(targets, *moves)
 
     def _limit_torques(self, ranges: np.ndarray) -> None:
         """Motors can do less the faster they turn; those without a curve keep their range."""
@@ -63,6 +74,8 @@ class CpuSimulation(Simulation):
     def place(self, which: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Put the robots `which` (N,) bool at rows of qpos (N, nq) and qvel (N, nv); others stay as they are."""
         ids = np.flatnonzero(which.numpy()).astype(np.int32)
+        if self._networks is not None:
+            self._networks.forget(which)
         if ids.size:
             self.batch.reset(ids, qpos.numpy()[ids], qvel.numpy()[ids])
             torques = self.torques.masked_fill(which[:, None], 0.0)
@@ -88,13 +101,16 @@ class CpuSimulation(Simulation):
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next steps depend on."""
-        return {"batch": self.batch.state_dict(), "torques": self.torques.clone()}
+        state = {"batch": self.batch.state_dict(), "torques": self.torques.clone()}
+        return state if self._networks is None else state | {"motors": self._networks.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
         self.batch.load_state_dict(state["batch"])
         self._read()
         self.torques.copy_(state["torques"])
+        if self._networks is not None and "motors" in state:
+            self._networks.load_state_dict(state["motors"])
 
     def _read(self) -> None:
         self._copy(self.qpos, self.batch.qpos)

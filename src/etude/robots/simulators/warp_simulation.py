@@ -16,6 +16,7 @@ from torch import Tensor
 
 from etude.errors import MissingPackageError, UserError
 from etude.robots.scene import Scene, foot_bodies
+from etude.robots.simulators.network_motors import NetworkMotors
 from etude.robots.simulators.simulation import Simulation
 
 try:
@@ -72,6 +73,10 @@ class WarpSimulation(Simulation):
         self._own_fields: dict[str, Tensor] = {}
         self._graphs: dict[Any, Any] = {}
         self._curves = self._prepare_curves() if scene.has_curves else None
+        self._networks = NetworkMotors(scene, count, device) if scene.networks else None
+        if self._networks is not None:
+            places = (scene.qpos_address, scene.dof_address)
+            self._joint_qpos, self._joint_dofs = (torch.as_tensor(each, dtype=torch.int64, device=device) for each in places)
 
     def _prepare_curves(self) -> list[Any]:
         """Give every robot its own range of torques, and return what its motors' curves are made of."""
@@ -87,6 +92,9 @@ class WarpSimulation(Simulation):
     def step(self, targets: Tensor, substeps: int, before: Tensor | None = None, lag: Tensor | None = None) -> None:
         """Advance by some physics steps; robots with a lag keep their previous targets for the first of them."""
         lags = lag is not None
+        if self._networks is not None:
+            self._step_networks(self._networks, targets, substeps, before, lag)
+            return
         if before is None or lag is None:
             self._ctrl.copy_(targets)
         else:
@@ -95,18 +103,32 @@ class WarpSimulation(Simulation):
             self._lag.copy_(lag)
         self._run(("step", substeps, lags), lambda: self._substeps(substeps, lags))
 
-    def _substeps(self, substeps: int, lags: bool) -> None:
-        options, plain = self.model.opt, self.model.opt.disableflags
+    def _step_networks(
+        self, networks: NetworkMotors, targets: Tensor, substeps: int, before: Tensor | None, lag: Tensor | None
+    ) -> None:
+        """Torch says the torques of each physics step, which is a launch of its own: on a GPU all wait in one stream."""
         for substep in range(substeps):
-            if self._curves is not None:
-                wp.launch(_limit_torques, dim=(self.count, self._ctrl.shape[1]), inputs=self._curves)
+            aim = targets if before is None or lag is None else torch.where((lag > substep)[:, None], before, targets)
+            with torch.no_grad():
+                self._ctrl.copy_(networks.aim(aim, self.qpos[:, self._joint_qpos], self.qvel[:, self._joint_dofs]))
+            is_last = substep == substeps - 1
+            self._run(("physics", is_last), lambda is_last=is_last: self._one_step(is_last=is_last))
+
+    def _one_step(self, *, is_last: bool) -> None:
+        options, plain = self.model.opt, self.model.opt.disableflags
+        if self._curves is not None:
+            wp.launch(_limit_torques, dim=(self.count, self._ctrl.shape[1]), inputs=self._curves)
+        # What sensors say is read after the last step alone.
+        options.disableflags = plain | (0 if is_last else int(mjw.DisableBit.SENSOR))
+        mjw.step(self.model, self.data_on_device)
+        options.disableflags = plain
+
+    def _substeps(self, substeps: int, lags: bool) -> None:
+        for substep in range(substeps):
             if lags:
                 shape, arrays = (self.count, self._ctrl.shape[1]), (self._targets, self._before, self._lag, self._ctrl)
                 wp.launch(_aim, dim=shape, inputs=[substep, *(wp.from_torch(array) for array in arrays)])
-            # What sensors say is read after the last step alone.
-            options.disableflags = plain | (0 if substep == substeps - 1 else int(mjw.DisableBit.SENSOR))
-            mjw.step(self.model, self.data_on_device)
-        options.disableflags = plain
+            self._one_step(is_last=substep == substeps - 1)
 
     def _run(self, key: Any, work: Any) -> None:
         """Do work of Warp on the stream that torch is using; on a GPU it is captured the first time and launched after."""
@@ -135,6 +157,8 @@ class WarpSimulation(Simulation):
     def place(self, which: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Put the robots `which` (N,) bool at rows of qpos (N, nq) and qvel (N, nv); others stay as they are."""
         chosen = which[:, None]
+        if self._networks is not None:
+            self._networks.forget(which)
         self.qpos.copy_(torch.where(chosen, qpos, self.qpos))
         self.qvel.copy_(torch.where(chosen, qvel, self.qvel))
         for forgotten in (self._warm_start, self._ctrl, self.torques):
@@ -218,7 +242,8 @@ class WarpSimulation(Simulation):
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next steps depend on."""
         fields = {name: value.clone() for name, value in self._own_fields.items()}
-        return {"state": {name: value.clone() for name, value in self._state.items()}, "fields": fields}
+        state = {"state": {name: value.clone() for name, value in self._state.items()}, "fields": fields}
+        return state if self._networks is None else state | {"motors": self._networks.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
@@ -226,6 +251,8 @@ class WarpSimulation(Simulation):
             self._state[name].copy_(value)
         for name, value in state["fields"].items():
             self.model_field(name).copy_(value)
+        if self._networks is not None and "motors" in state:
+            self._networks.load_state_dict(state["motors"])
 
 
 @wp.kernel

@@ -28,6 +28,8 @@ class BodySymmetry:
     """Of those with a mass, the base left out."""
     gait_shift: float
     """By how many strides the gait's clock of the mirror image is ahead: 0 or a half."""
+    goal: str = "velocity"
+    """What a command is."""
 
 
 Rule = Callable[[BodySymmetry, int, Mapping[str, Any]], Places]
@@ -73,6 +75,11 @@ def _scan(body: BodySymmetry, size: int, options: Mapping[str, Any]) -> Places:
     return [row * across + across - 1 - place for row in range(size // across) for place in range(across)], [1.0] * size
 
 
+def _command(body: BodySymmetry, size: int, options: Mapping[str, Any]) -> Places:
+    """Ahead, to the left, and to turn left: but how high to jump is the same in a mirror."""
+    return [0, 1, 2], [1.0, -1.0, 1.0 if body.goal == "jump" else -1.0]
+
+
 def _bodies(body: BodySymmetry, size: int, options: Mapping[str, Any]) -> Places:
     return list(body.bodies), [1.0] * size
 
@@ -94,7 +101,8 @@ MIRRORS: dict[str, Rule] = {
     "base_angular_velocity": signs(*AXIAL),
     "gravity": signs(*POLAR),
     "base_euler": signs(*AXIAL),
-    "command": signs(1.0, -1.0, -1.0),
+    "command": _command,
+    "jump_clock": _same,
     "gait_phase": _clock,
     "height_scan": _scan,
     "last_push": signs(*POLAR, *AXIAL),

@@ -25,7 +25,7 @@ _READ = {
     "joint_velocity": ("joint_velocity", "q̇: rad/s"),
     "joint_torque": ("torques", "τ: of the motors, N·m"),
     "action": ("memory.action", "a: the last action"),
-    "command": ("memory.command", "The velocity asked for: forward, sideways, turn"),
+    "command": ("memory.command", "What is asked for: forward, sideways, turn; or a goal (`commands.goal`)"),
     "feet_height": ("feet_height", "The sole of each foot above the ground, m"),
     "feet_air_time": ("memory.air_time", "Seconds since each foot left the ground"),
     "last_push": ("memory.push", "The last push: linear and angular velocity, m/s and rad/s"),

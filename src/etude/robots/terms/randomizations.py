@@ -256,6 +256,7 @@ class _Gains(_PerJoint):
         """Remember which motors hold a position."""
         super().prepare()
         self._holds_position = torch.as_tensor(self.simulation.scene.controls_position, device=self.state.device)
+        self._is_network = torch.as_tensor(self.simulation.scene.of_network, device=self.state.device)
 
     def apply(self, value: Tensor) -> None:
         """All motors of a kind are written from what every such randomisation drew."""
@@ -266,7 +267,8 @@ class _Gains(_PerJoint):
         gain, bias = self.live["actuator_gainprm"], self.live["actuator_biasprm"]
         of_gain, of_bias = self.nominal["actuator_gainprm"], self.nominal["actuator_biasprm"]
         stiffer, damped = stiffness * torque, damping * torque
-        gain[..., 0] = of_gain[..., 0] * torch.where(self._holds_position, stiffer, damped).to(gain.dtype)
+        factor = torch.where(self._is_network, torque, torch.where(self._holds_position, stiffer, damped))
+        gain[..., 0] = of_gain[..., 0] * factor.to(gain.dtype)
         bias[..., 1] = of_bias[..., 1] * stiffer.to(bias.dtype)
         bias[..., 2] = of_bias[..., 2] * damped.to(bias.dtype)
 

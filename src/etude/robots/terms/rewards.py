@@ -66,6 +66,17 @@ def at_goal(state: State, width: PositiveFloat = 0.5) -> Tensor:
 
 
 @REWARDS.add
+def facing_goal(state: State, width: PositiveFloat = 0.5, near: PositiveFloat = 1.0) -> Tensor:
+    """exp(−Δψ² / width² − d² / near²) of the turn left to the heading that is asked for, and of the distance to its place"""
+    if state.goal != "pose":
+        raise UserError(
+            "environment.robot.rewards.facing_goal: is of tasks that ask for poses (environment.robot.commands.goal=pose)"
+        )
+    command = state.memory.command
+    return torch.exp(-command[:, 2].square() / width**2 - _total(command[:, :2]) / near**2)
+
+
+@REWARDS.add
 def approach(state: State, speed: PositiveFloat = 0.6) -> Tensor:
     """min(1, speed toward the place to go to / speed); 1 for who is there"""
     way = state.memory.command[:, :2]

@@ -1,0 +1,1 @@
+"""Motors that were learnt from logs of real ones."""

@@ -227,7 +227,11 @@ def _that_can_be_kept(graph: torch.fx.GraphModule, examples: Any, options: dict[
     """Compile a graph, and return the code and what of it can be saved; None where torch can't save it."""
     from torch._functorch import config
     from torch._inductor.compile_fx import compile_fx
-    from torch._inductor.standalone_compile import AOTCompiledArtifact
+
+    try:
+        from torch._inductor.standalone_compile import AOTCompiledArtifact
+    except ImportError:  # of some versions of torch
+        return compile_fx(graph, examples, config_patches=options), None
 
     with config.patch(bundled_autograd_cache=True):
         code: Any = compile_fx(graph, examples, config_patches=options)

@@ -15,8 +15,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
-from etude.components.networks.mlp import MLP
-from etude.components.networks.written_mlp import Array, WrittenMLP, can_be_written
+from etude.components.networks.written_mlp import Array
+from etude.components.written_critics import can_be_written, written_twin
+from etude.compute.noise import Noise
 from etude.compute.trees import at
 from etude.learning.execute import Before, Due, Eager, Table, draws
 from etude.learning.rules import rule_of
@@ -54,10 +55,10 @@ class Written(Eager):
         return {name: table for name, table in tables.items() if table is not None}
 
     def _once(self, batch: Batch, due: Due) -> dict[str, Array]:
-        update, per_row = self.update, dict[str, Array]()
+        update, per_row, noise = self.update, dict[str, Array](), Noise(self.generator)
         for stage, is_due in zip(self._stages, due, strict=False):
             if is_due:
-                per_row |= stage.step(batch, update.skip, skips_non_finite=update.skip_non_finite)
+                per_row |= stage.step(batch, noise, update.skip, skips_non_finite=update.skip_non_finite)
         if update.after is not None and due[-1]:
             update.after()
         return per_row
@@ -88,8 +89,8 @@ class _WrittenStage:
         assert rule is not None
         self._memory = _Memory(stage.optimizer, rule)
         gradients = self._memory.gradients
-        networks = {name: WrittenMLP(network, gradients) for name, network in _plain(stage.written.networks).items()}
-        self._loss = stage.written.make(networks, gradients)
+        networks = {name: written_twin(network, gradients) for name, network in stage.written.networks.items()}
+        self._loss, self._takes_noise = stage.written.make(networks, gradients), "noise" in stage.takes()
         self._lines: list[list[float]] = []
         self._keys: tuple[str, ...] = ()
 
@@ -102,10 +103,11 @@ class _WrittenStage:
         """Return the metrics of all updates since they began."""
         return Table(self._keys, torch.tensor(self._lines)) if self._lines else None
 
-    def step(self, batch: Batch, skip: Tensor | None, *, skips_non_finite: bool) -> dict[str, Array]:
+    def step(self, batch: Batch, noise: Noise, skip: Tensor | None, *, skips_non_finite: bool) -> dict[str, Array]:
         """Take part in an update; returns what the loss says of each row."""
         stage, memory = self._stage, self._memory
-        said = self._loss(batch if stage.prepare is None else stage.prepare(batch))
+        batch = batch if stage.prepare is None else stage.prepare(batch)
+        said = self._loss(batch, noise) if self._takes_noise else self._loss(batch)
         if stage.decide is not None:
             stage.decide({name: torch.tensor(value) for name, value in said.metrics.items()})
         norms = memory.norms()
@@ -120,10 +122,6 @@ class _WrittenStage:
         self._keys = tuple(metrics)
         self._lines.append([*metrics.values()])
         return dict(said.per_row)
-
-
-def _plain(networks: Mapping[str, nn.Module]) -> dict[str, MLP]:
-    return {name: network for name, network in networks.items() if isinstance(network, MLP)}
 
 
 class _Group(NamedTuple):

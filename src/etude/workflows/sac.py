@@ -11,6 +11,7 @@ With discrete actions every expectation over actions is a sum, and nothing is sa
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -29,12 +30,21 @@ from etude.components.normalizers import ObservationNormalizer
 from etude.compute.noise import Noise
 from etude.config.constraints import PositiveFloat, PositiveInt, PositiveSchedule
 from etude.config.schema import Config
+from etude.environments.spaces import leaf_spaces
 from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.learning.optimizers import build_optimizer
-from etude.learning.update import Batch, Metrics, Out, Stage, Update
+from etude.learning.update import Batch, Metrics, Out, Stage, Update, WrittenLoss
 from etude.workflows.base import ActResult, Context, PolicyWorkflow, State
 from etude.workflows.off_policy import OffPolicyConfig, WithCritics, critics, judged, random_actions
+from etude.workflows.written_critic_losses import (
+    WrittenDiscreteSACActor,
+    WrittenDiscreteSACCritics,
+    WrittenSACActor,
+    WrittenSACCritics,
+    WrittenTemperature,
+    critics_are_plain,
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,11 @@ class SACConfig(OffPolicyConfig):
     """Action-value networks; the lowest of their values is believed."""
     actor_q_reduction: Literal["min", "mean"] = "min"
     """What the actor climbs: the lowest critic, or their mean."""
+
+
+_WRITTEN_OUT = ("critic_loss", "actor_loss", "losses", "seen", "targets", "believed", "lowest_or_mean",
+                "with_temperature", "discrete_critic_loss", "discrete_actor_loss", "policy_noise")  # fmt: skip
+"""What a subclass must not have changed for its losses to be those in NumPy."""
 
 
 class SAC(PolicyWorkflow, WithCritics):
@@ -128,14 +143,40 @@ class SAC(PolicyWorkflow, WithCritics):
         critic_loss, actor_loss = self.critic_loss, self.actor_loss
         if self.is_discrete:
             critic_loss, actor_loss = self.discrete_critic_loss, self.discrete_actor_loss
-        clip = self.settings.max_grad_norm
+        clip, written = self.settings.max_grad_norm, dict[str, WrittenLoss]()
+        is_known = type(self.head) in (SquashedGaussianHead, CategoricalHead)
+        if self.is_written(self.context.config) and is_known and ACTION_MASK not in leaf_spaces(self.context.observation_space):
+            networks = {"actor": self.actor, "critic": self.critic, "target": self.target_critic}
+            written["critic"] = WrittenLoss(networks, self._written_critic_loss)
+            learnt = tuple(self.temperature.parameters())
+            written["actor"] = WrittenLoss({**networks, "target": self.actor}, self._written_actor_loss, learnt)
         return Update(
             [
-                Stage("critic", critic_loss, self.critic_optimizer, clip),
-                Stage("actor", actor_loss, self.actor_optimizer, clip),
+                Stage("critic", critic_loss, self.critic_optimizer, clip, written=written.get("critic")),
+                Stage("actor", actor_loss, self.actor_optimizer, clip, written=written.get("actor")),
             ],
             after=Follow([self.critic], [self.target_critic], self.settings.tau),
         )
+
+    @classmethod
+    def is_written(cls, config: Config) -> bool:
+        """Where networks are plain; losses of one's own are torch's."""
+        own = any(getattr(cls, name) is not getattr(SAC, name) for name in _WRITTEN_OUT)
+        return not own and critics_are_plain(config)
+
+    def _written_critic_loss(self, networks: Mapping[str, Any], gradients: Mapping[Tensor, Any]) -> Any:
+        common = (networks, self.normalizer, self.settings.reward_scale, self._written_temperature(gradients))
+        return WrittenDiscreteSACCritics(*common) if self.is_discrete else WrittenSACCritics(*common, self.policy_noise)
+
+    def _written_actor_loss(self, networks: Mapping[str, Any], gradients: Mapping[Tensor, Any]) -> Any:
+        common = (networks, self.normalizer, self._written_temperature(gradients), self.settings.actor_q_reduction)
+        return WrittenDiscreteSACActor(*common) if self.is_discrete else WrittenSACActor(*common, self.policy_noise)
+
+    def _written_temperature(self, gradients: Mapping[Tensor, Any]) -> WrittenTemperature:
+        log_alpha, any_policy = self.temperature.log_alpha, Categorical(torch.zeros(1, self.head.size))
+        target = self.temperature.target(any_policy)  # the same for every one, where none is masked
+        assert isinstance(target, float)
+        return WrittenTemperature(log_alpha.detach(), gradients.get(log_alpha), target)
 
     # ---- continuous actions ---------------------------------------------------------------------------------------------
 

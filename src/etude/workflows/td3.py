@@ -11,6 +11,7 @@ DDPG is one critic, an actor that moves every time, and targets without noise:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +33,10 @@ from etude.config.schema import Config
 from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.learning.optimizers import build_optimizer
-from etude.learning.update import Batch, Metrics, Out, Stage, Update
+from etude.learning.update import Batch, Metrics, Out, Stage, Update, WrittenLoss
 from etude.workflows.base import ActResult, Context, Mode, PolicyWorkflow, State
 from etude.workflows.off_policy import OffPolicyConfig, WithCritics, critics, judged, random_actions
+from etude.workflows.written_critic_losses import WrittenTD3Actor, WrittenTD3Critics, critics_are_plain
 
 
 @dataclass(frozen=True)
@@ -112,15 +114,33 @@ class TD3(PolicyWorkflow, WithCritics):
 
     def losses(self) -> Update:
         """Critics every time; now and then the actor against the new critics, and the targets with it."""
-        delay, clip = self.settings.policy_delay, self.settings.max_grad_norm
+        delay, clip, written = self.settings.policy_delay, self.settings.max_grad_norm, dict[str, WrittenLoss]()
+        if self.is_written(self.context.config):
+            networks = {"actor": self.actor, "critic": self.critic}
+            targets = {"actor": self.target_actor, "critic": self.critic, "target": self.target_critic}
+            written["critic"] = WrittenLoss(targets, self._written_critic_loss)
+            written["actor"] = WrittenLoss(networks, self._written_actor_loss)
         return Update(
             [
-                Stage("critic", self.critic_loss, self.critic_optimizer, clip),
-                Stage("actor", self.actor_loss, self.actor_optimizer, clip, every=delay),
+                Stage("critic", self.critic_loss, self.critic_optimizer, clip, written=written.get("critic")),
+                Stage("actor", self.actor_loss, self.actor_optimizer, clip, every=delay, written=written.get("actor")),
             ],
             after=Follow([self.actor, self.critic], [self.target_actor, self.target_critic], self.settings.tau),
             after_every=delay,
         )
+
+    @classmethod
+    def is_written(cls, config: Config) -> bool:
+        """Where networks are plain; losses of one's own are torch's."""
+        own = any(getattr(cls, name) is not getattr(TD3, name) for name in ("critic_loss", "actor_loss", "losses"))
+        return not own and critics_are_plain(config)
+
+    def _written_critic_loss(self, networks: Mapping[str, Any], gradients: Mapping[Tensor, Any]) -> WrittenTD3Critics:
+        settings, noise = self.settings, (self.settings.target_noise, self.settings.target_noise_clip)
+        return WrittenTD3Critics(networks, self.normalizer, settings.reward_scale, *noise)
+
+    def _written_actor_loss(self, networks: Mapping[str, Any], gradients: Mapping[Tensor, Any]) -> WrittenTD3Actor:
+        return WrittenTD3Actor(networks, self.normalizer)
 
     def critic_loss(self, batch: Batch, noise: Noise) -> Out:
         """The squared error of every critic, summed over them."""

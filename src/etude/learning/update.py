@@ -53,8 +53,8 @@ class WrittenLoss(NamedTuple):
     networks: Mapping[str, nn.Module]
     """All that it reads."""
     make: Callable[[Mapping[str, Any], Mapping[Tensor, np.ndarray[Any, Any]]], Callable[..., Said]]
-    """From the networks' twins (`WrittenMLP`, `WrittenCritics`), and the places of parameters' gradients, to the loss of a batch,
-    which is given `noise` too where the torch one takes it."""
+    """From the networks' twins (`WrittenMLP`, `WrittenCritics`), and the places of parameters' gradients, to the loss of a
+    batch, which is given `noise` too where the torch one takes it."""
     parameters: Sequence[nn.Parameter] = ()
     """What it writes gradients of besides the networks'."""
 

@@ -48,5 +48,5 @@ def size_remarks(workflow: Workflow) -> list[str]:
 _NOT_COMPILED = {
     "on": "there is no compiler for this device here",
     "capture": "only what runs on CUDA is captured",
-    "numpy": "only PPO, A2C and DQN with plain networks (mlp; tanh or relu) on a CPU are written out in NumPy",
+    "numpy": "only PPO, A2C, DQN, SAC and TD3 with plain networks (mlp; tanh or relu) on a CPU are written out in NumPy",
 }

@@ -63,7 +63,7 @@ def test_a_priority_is_the_mean_distance_of_the_critics_from_their_target() -> N
 
 
 def test_priorities_are_written_back_before_the_next_batch_is_drawn() -> None:
-    run = build()
+    run = build("Pendulum-v1:sac", "experiment.compile=off")  # whose steps can be listened to
     executor, buffer, calls = run.workflow._executor, run.buffers["replay"], list[Any]()
     draw, learn, write = buffer.draw_places, executor.once, buffer.learned  # type: ignore[attr-defined]
 

@@ -48,9 +48,11 @@ class CompiledStep:
             found._note(seen, first, row)
         except TypeError:  # what torch says of a generator that is none
             return None
+        from torch._dynamo.exc import TorchDynamoException  # takes a second, and only those who compile wait for it
+
         try:
             found(seen, first, row)
-        except Exception as error:  # noqa: BLE001 # torch's compiler, on code of somebody else's: it runs as it is
+        except (TorchDynamoException, RuntimeError) as error:  # code of somebody else's, which runs as it is
             said = str(error).strip().partition("\n")[0]
             warnings.warn(f"steps of this environment are not compiled: {type(error).__name__}: {said}", stacklevel=2)
             return None

@@ -166,11 +166,11 @@ class SAC(PolicyWorkflow, WithCritics):
 
     def _written_critic_loss(self, networks: Mapping[str, Any], gradients: Mapping[Tensor, Any]) -> Any:
         common = (networks, self.normalizer, self.settings.reward_scale, self._written_temperature(gradients))
-        return WrittenDiscreteSACCritics(*common) if self.is_discrete else WrittenSACCritics(*common, self.policy_noise)
+        return WrittenDiscreteSACCritics(*common) if self.is_discrete else WrittenSACCritics(*common)
 
     def _written_actor_loss(self, networks: Mapping[str, Any], gradients: Mapping[Tensor, Any]) -> Any:
         common = (networks, self.normalizer, self._written_temperature(gradients), self.settings.actor_q_reduction)
-        return WrittenDiscreteSACActor(*common) if self.is_discrete else WrittenSACActor(*common, self.policy_noise)
+        return WrittenDiscreteSACActor(*common) if self.is_discrete else WrittenSACActor(*common)
 
     def _written_temperature(self, gradients: Mapping[Tensor, Any]) -> WrittenTemperature:
         log_alpha, any_policy = self.temperature.log_alpha, Categorical(torch.zeros(1, self.head.size))

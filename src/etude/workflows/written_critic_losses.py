@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -91,17 +91,16 @@ class WrittenSACCritics(_Judging):
         normalizer: Normalizer,
         reward_scale: float,
         temperature: WrittenTemperature,
-        noise: NoiseOf,
     ) -> None:
         super().__init__(networks, normalizer, reward_scale, 0.5)
         self._actor: WrittenMLP = networks["actor"]
-        self._temperature, self._noise = temperature, noise
+        self._temperature = temperature
 
     def __call__(self, batch: Batch, noise: Noise) -> Said:
         """Return what the loss of a batch says, its gradient written."""
         led_to = self._normalizer(batch["next_observation"])
         outputs = self._actor.forward(self._actor.features(led_to))
-        policy = WrittenGaussian(outputs, self._noise(batch, noise)[1].numpy())
+        policy = WrittenGaussian(outputs, _noise_of_both(outputs, noise)[1])
         alpha = np.float32(self._temperature())
         return self.judge(batch, self.next_value(led_to, policy.action) - alpha * policy.log_prob)
 
@@ -135,24 +134,18 @@ class WrittenSACActor:
         normalizer: Normalizer,
         temperature: WrittenTemperature,
         reduction: str,
-        noise: NoiseOf,
     ) -> None:
         self._actor: WrittenMLP = networks["actor"]
         self._critics: WrittenCritics = networks["critic"]
-        self._normalizer, self._temperature, self._takes_lowest, self._noise = (
-            normalizer,
-            temperature,
-            reduction == "min",
-            noise,
-        )
+        self._normalizer, self._temperature, self._takes_lowest = normalizer, temperature, reduction == "min"
 
     def __call__(self, batch: Batch, noise: Noise) -> Said:
         """Return what the loss of a batch says, its gradient written."""
         seen = self._normalizer(batch["observation"])
-        drawn = self._noise(batch, noise)[0].numpy()
-        policy = WrittenGaussian(self._actor.forward(self._actor.features(seen)), drawn)
+        outputs = self._actor.forward(self._actor.features(seen))
+        policy = WrittenGaussian(outputs, _noise_of_both(outputs, noise)[0])
         values = self._critics.forward(self._critics.features(seen, torch.from_numpy(policy.action)))
-        count, alpha = len(drawn), self._temperature()
+        count, alpha = len(outputs), self._temperature()
         if self._takes_lowest:
             lowest = values.min(0)
             of_values = (values == lowest).astype(np.float32)
@@ -269,5 +262,6 @@ class WrittenTD3Actor:
         return Said(-float(values[0].mean()), {"train/action_abs_mean": float(np.abs(action).mean())})
 
 
-NoiseOf = Callable[[Batch, Noise], Tensor]
-"""The noise of the actions at a batch's observations, and of those at the next ones: (2, B, D)."""
+def _noise_of_both(outputs: Array, noise: Noise) -> Array:
+    """Return the noise of the actions at a batch's observations, and of those at the next ones: (2, B, D)."""
+    return noise.normal("policy", (2, len(outputs), outputs.shape[1] // 2)).numpy()

@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, help="leave out what is larger")
     parser.add_argument("--root", type=Path, help="where saves and runs are written (default: a temporary folder)")
     parser.add_argument("--words", nargs="+", default=[], metavar="WORD", help="settings for trainings")
-    parser.add_argument("--out", type=Path, default=Path("growth.json"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("growth.json"))
     parser.add_argument("--plot", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     if options.plot is not None:
@@ -299,7 +299,7 @@ def plot(rows: list[Row], folder: Path) -> None:
     lines(left, "copies", "copies", {"steps_per_s": ("steps", "--"), "learning_per_s": ("learning", "-")})
     lines(right, "robots", "robots", {"steps_per_s": ("", "-")})
     left.set(ylabel="environment steps per second", title="Tasks of tensors")
-    right.set(ylabel="robot steps per second", title="quadruped-flat, stepped")
+    right.set(ylabel="robot steps per second", title="quadruped-flat, stepped", ylim=(1e3, None))
     figure.savefig(folder / "growth-speed.png", dpi=110)
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
     lines(left, "saves", "transitions", {"first_s": ("everything", "-"), "again_s": ("1,000 more steps", "--")})

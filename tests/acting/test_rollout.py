@@ -14,6 +14,7 @@ from etude.workflows.base import ActResult, Phase
 from etude.workflows.dqn import DQN
 from tests.runs_compared import assert_same_state
 from tests.workflows.dqn_runs import build, dqn_of
+from tests.workflows.tiny_replay_runs import start
 from tests.workflows.tiny_runs import copied, state_of
 
 PHASE = Phase("train", env_steps=64, total_steps=400)
@@ -98,3 +99,29 @@ def test_an_algorithm_that_acts_its_own_way_is_asked(monkeypatch: pytest.MonkeyP
         run.workflow.collect(PHASE, 20)
     assert gone == ["_with_tensors"]
     assert np.all(run.buffers["replay"].columns["action"][:40].numpy() == 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("CartPole-v1:ppo", ()),
+        ("Pendulum-v1:ppo", ("environment.normalize_observations=rolling",)),
+        ("CartPole-v1:a2c", ("network.actor.activation=relu",)),
+    ],
+)
+def test_rollouts_with_log_probabilities_are_the_same_in_arrays(
+    spec: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, states = ways(monkeypatch), []
+    for with_arrays in (True, False):
+        small = ("algorithm.rollout_steps=16", "experiment.compile=off", "environment.num_envs=4", "training.total_steps=1000")
+        run = start(spec, (*small, *words, *(("algorithm.batch_size=16",) if spec.endswith("ppo") else ())))
+        if not with_arrays:
+            run.workflow.array_twin = lambda: None  # type: ignore[method-assign] # of this run alone
+        for _ in range(4):
+            run._run_cycle()
+        states.append(copied(run.state_dict()))
+    assert gone == ["_with_tensors", "_with_arrays", "_with_tensors"]
+    for state in states:
+        del state["shared"]["elapsed_s"]
+    assert_same_state(*states)

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from torch import Generator, Tensor, nn
 
-from etude.acting.host import HostActor
+from etude.acting.host import HostActor, HostSampler
 from etude.components.distributions import ActionHead
 from etude.components.networks.encoder import ACTION_MASK
 from etude.components.networks.memory import has_memory, is_capturable
@@ -26,8 +26,8 @@ Mode = Literal["explore", "sample", "greedy"]
 """explore: as training data is gathered; sample: from the policy as it is; greedy: its most likely action."""
 Way = Literal["random", "explore", "sample", "greedy"]
 """The modes, and random: how exploring begins where there is a warm-up."""
-ArrayTwin = Callable[[np.ndarray, Way, Generator], np.ndarray]
-"""Observations (N, D) to actions (N, ...), in NumPy."""
+ArrayTwin = Callable[[np.ndarray, Way, Generator], tuple[np.ndarray, dict[str, np.ndarray]]]
+"""Observations (N, D) to actions and extras (N, ...), in NumPy."""
 
 
 class ActResult(NamedTuple):
@@ -88,7 +88,7 @@ class Acts(ABC):
         return False
 
     def array_twin(self) -> ArrayTwin | None:
-        """Return what exploring does from array to array, where it carries no state and adds no columns; None elsewhere."""
+        """Return what exploring does from array to array, where it carries no state; None elsewhere."""
         return None
 
     @property
@@ -158,7 +158,8 @@ class ActorPolicy(PartsPolicy):
         self._normalizer, self._actor, self._head = normalizer, actor, head
         self._remembers = has_memory(actor)
         self._forward = (observation_space and HostMLP.of(actor, observation_space)) or actor
-        self._on_host = None if with_log_prob else HostActor.of(normalizer, actor, head, observation_space)
+        twin = HostSampler if with_log_prob else HostActor
+        self._on_host = twin.of(normalizer, actor, head, observation_space)
 
     def initial_state(self, n: int) -> State:
         """Return the actor's memory at the start of n episodes, if it has any."""
@@ -167,8 +168,8 @@ class ActorPolicy(PartsPolicy):
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Return the environment action; extras hold the raw sample and, for those who learn from it, its log-probability."""
         if self._on_host is not None:
-            action, sample = self._on_host.act(observation, mode == "greedy", generator)
-            return ActResult(action, state, {"sample": sample})
+            action, extras = self._on_host.act(observation, mode == "greedy", generator)
+            return ActResult(action, state, extras)
         mask = observation.get(ACTION_MASK) if isinstance(observation, dict) else None
         with evaluating(self._switched):
             if self._remembers:
@@ -179,6 +180,10 @@ class ActorPolicy(PartsPolicy):
         sample = distribution.mode() if mode == "greedy" else distribution.sample(generator)
         extras = {"sample": sample, "log_prob": distribution.log_prob(sample)} if self._with_log_prob else {"sample": sample}
         return ActResult(self._head.to_environment(sample), state, extras)
+
+    def array_twin(self) -> ArrayTwin | None:
+        """Where the network has a twin in NumPy, and its sample is all that is done."""
+        return self._on_host.act_on_arrays if isinstance(self._on_host, HostSampler) else None
 
     @property
     def capturable(self) -> bool:

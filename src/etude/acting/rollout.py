@@ -106,7 +106,7 @@ def _with_arrays(
     advance, way, generator, rows = actor.who.advance, actor.way, actor.generator, len(first)
     for _ in range(steps):
         advance(rows)
-        action = twin(seen, way, generator)
+        action, extras = twin(seen, way, generator)
         step = step_arrays(action)
         ended = step.terminated | step.truncated
         row = {
@@ -117,6 +117,7 @@ def _with_arrays(
             "terminated": step.terminated,
             "truncated": step.truncated,
             "next_observation": step.final_observation,
+            **extras,
         }
         for store in into.stores:
             store(row)

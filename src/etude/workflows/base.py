@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from etude.acting.actor import Actor
 from etude.acting.policy import ActResult as ActResult
-from etude.acting.policy import Acts, Policy
+from etude.acting.policy import Acts, ArrayTwin, Policy
 from etude.acting.policy import Mode as Mode
 from etude.acting.policy import State as State
 from etude.components.networks.modes import evaluating, mode_dependent
@@ -524,6 +524,10 @@ class PolicyWorkflow(Workflow):
     def act(self, observation: Observation, state: State, is_first: Tensor, *, mode: Mode, generator: Generator) -> ActResult:
         """Act as the policy does."""
         return self._policy.act(observation, state, is_first, mode=mode, generator=generator)
+
+    def array_twin(self) -> ArrayTwin | None:
+        """That of the policy."""
+        return self._policy.array_twin()
 
     @property
     def capturable(self) -> bool:

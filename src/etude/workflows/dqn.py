@@ -254,7 +254,12 @@ class DQN(PolicyWorkflow, OffPolicy):
 
     def array_twin(self) -> ArrayTwin | None:
         """Where the network has a twin in NumPy."""
-        return None if self._policy.on_host is None else self._explore_on_host
+        return None if self._policy.on_host is None else self._explore_from_arrays
+
+    def _explore_from_arrays(
+        self, observation: np.ndarray, way: Way, generator: Generator
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        return self._explore_on_host(observation, way, generator), {}
 
     def _explore_on_host(self, observation: np.ndarray, way: Way, generator: Generator) -> np.ndarray:
         """The same in NumPy: the same numbers, and the same choice but for roundings of the values."""

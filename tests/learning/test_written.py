@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 
+from etude.components.distributions import make_head
 from etude.config.compose import compose
 from etude.learning.sources import Minibatches
 from etude.learning.written import Written
@@ -15,6 +17,7 @@ from etude.orchestration.orchestrator import Orchestrator
 from etude.training import assembly
 from etude.training.remarks import remarks
 from etude.workflows.ppo import PPO
+from etude.workflows.written_losses import spaces_are_plain
 from tests.runs_compared import assert_resumes, train
 
 SMALL = ("environment.num_envs=4", "training.total_steps=512", "evaluation.every_steps=0")
@@ -204,3 +207,9 @@ def test_a_step_that_is_skipped_leaves_everything_as_it_was() -> None:
     assert table.values[0, table.keys.index("train/skipped")] == 1
     after = numbers({"actor": workflow.actor.state_dict(), **workflow.state_dict()["optimizer"]})
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_whether_a_loss_is_written_out_is_known_on_any_device() -> None:
+    """Continuous PPO on a GPU asked its head for an array."""
+    head = make_head(gymnasium.spaces.Box(-1.0, 1.0, (2,))).to("meta")
+    assert not spaces_are_plain(head, gymnasium.spaces.Box(-1.0, 1.0, (3,)))

@@ -58,7 +58,7 @@ def render_families() -> str:
                 f"`{family}`",
                 f"`{variant}`",
                 f"{written['training']['total_steps']:,}",
-                str(written["environment"]["num_envs"]),
+                str((written.get("environment") or {}).get("num_envs", "")),
                 "; ".join(_written(written)).replace("|", "\\|"),
             )
             rows.append("| " + " | ".join(cells) + " |")

@@ -61,6 +61,11 @@ def uniform(shape: Sequence[int], low: float, high: float, generator: Generator)
     return _numbers(Request("uniform_", tuple(shape), (low, high)), generator)
 
 
+def normal(shape: Sequence[int], generator: Generator) -> Tensor:
+    """Return standard normal numbers, on the generator's device."""
+    return _numbers(Request("normal_", tuple(shape)), generator)
+
+
 def normal_like(values: Tensor, generator: Generator) -> Tensor:
     """Return standard normal numbers, as many as values."""
     return _numbers(Request("normal_", tuple(values.shape), dtype=values.dtype), generator)

@@ -6,7 +6,8 @@ steps N copies of it, `etude.environments.tensors.env` one copy as Gymnasium has
 
 from __future__ import annotations
 
+from etude.compute.draws import integers, normal, uniform
 from etude.environments.tensors.registered import register_task
 from etude.environments.tensors.task import Advanced, TensorTask
 
-__all__ = ["Advanced", "TensorTask", "register_task"]
+__all__ = ["Advanced", "TensorTask", "integers", "normal", "register_task", "uniform"]

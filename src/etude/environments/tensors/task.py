@@ -29,7 +29,8 @@ class TensorTask(ABC):
     """The rules of a task, as functions of tensors on any device.
 
     Nothing in them may ask the device for a number (`.item()`, `if tensor`, `.nonzero()`), so that a whole rollout can be
-    captured as one CUDA graph. Random numbers come from the generator that is given; what a task keeps besides is for `to`.
+    captured as one CUDA graph. Random numbers come from the generator that is given, by the functions of `etude.compute.draws`
+    where steps are to be compiled too; what a task keeps besides is for `to`.
     """
 
     observation_space: gymnasium.Space[Any]

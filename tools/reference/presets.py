@@ -70,7 +70,7 @@ def _written(preset: Mapping[str, Any]) -> Iterator[str]:
     for name, value in sorted((preset.get("algorithm") or {}).items(), key=lambda item: _rank(item[0])):
         if name != "name":
             yield f"{name} {_in_words(value)}"
-    for name, value in preset["environment"].items():
+    for name, value in (preset.get("environment") or {}).items():
         if name != "num_envs":
             yield f"{name} {_in_words(value)}"
     for section in ("buffers", "network"):

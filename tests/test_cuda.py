@@ -44,6 +44,18 @@ def test_a_stopped_run_on_the_gpu_equals_one_that_was_not(tmp_path: Path) -> Non
     assert_same_state(state(run), state(whole))
 
 
+@pytest.mark.parametrize("compiling", ["capture", "on"])
+@pytest.mark.parametrize("spec", ["CartPole-v1:ppo", "Pendulum-v1:ppo", "BrickWall-v0:ppo"])
+def test_whole_rollouts_on_the_gpu_go_on_to_the_same_bits(spec: str, compiling: str, tmp_path: Path) -> None:
+    words = ("environment.backend=torch", "environment.num_envs=64", "algorithm.rollout_steps=16", "algorithm.batch_size=256")
+    words = (*WORDS, *words, "training.total_steps=16384", f"experiment.compile={compiling}")
+    whole = train(spec, tmp_path / "whole", *words)
+    with stopped_after(7):
+        run = train(spec, tmp_path / "cut", *words)
+    assert resume(run).status == "finished"
+    assert_same_state(state(run), state(whole))
+
+
 def _to_cpu(tree: object) -> object:
     if isinstance(tree, torch.Tensor):
         return tree.cpu()

@@ -54,7 +54,8 @@ class CapturedRollout:
     def fits(environment: VectorEnvironment, actor: Actor, buffer: Rows) -> bool:
         """Whether all that takes part is a function of tensors on one device, and nothing changes with time on the host."""
         return (
-            actor.captured
+            not torch.are_deterministic_algorithms_enabled()  # which refuse sums over steps on CUDA, whatever their order
+            and actor.captured
             and environment.capturable
             and is_same(environment.device, buffer.device, actor.generator.device)
             and getattr(actor.who.advance, "__func__", None) is Acts.advance

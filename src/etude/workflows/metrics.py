@@ -58,7 +58,9 @@ class MetricSums:
     def add_rows(self, table: Tensor, keys: tuple[str, ...], group: str = "update") -> None:
         """Add several units of work, (units, len(keys)), one after the other."""
         sums = self._sums.get(group)
-        if sums is not None and self._keys.get(group) == keys and sums.device.type == table.device.type == "cuda":
+        on_gpu = sums is not None and sums.device.type == table.device.type == "cuda"
+        if on_gpu and self._keys.get(group) == keys and not torch.are_deterministic_algorithms_enabled():
+            assert sums is not None
             # Along a dimension that is not the last, a GPU sums one after the other: two launches for all.
             sums.copy_(torch.cat([sums[None], self._counted(table.detach())]).cumsum(0)[-1])
             self._weights[group] += len(table)

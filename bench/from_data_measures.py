@@ -25,7 +25,7 @@ from etude.datasets.places import default_root, folder_of
 from etude.datasets.writer import writing
 from etude.environments.make import make_environment
 from etude.runs import places
-from etude.runs.run_selection import select_run
+from etude.runs.run import Run
 from etude.training import assembly
 from etude.using.evaluate import measure
 from etude.using.record_dataset import record
@@ -146,7 +146,10 @@ def _milliseconds(call: Callable[[], Any], device: str, rounds: int) -> dict[str
 
 
 def _opened(name: str, device: str, checkpoint: str | None = None) -> StoredPolicy:
-    return open_policy(select_run(name, places.default_root()).run, checkpoint, device=device)
+    found = sorted(places.default_root().glob(f"????????-??????-{name}-s*"))
+    if not found:
+        raise etude.UserError(f"there is no run {name} in {places.default_root()}")
+    return open_policy(Run.open(found[-1]), checkpoint, device=device)
 
 
 def _awaited(name: str, steps: int) -> StoredPolicy:

@@ -61,7 +61,7 @@ class Plan:
                 f"two-ways-dp-{seed}", "two-ways", "TwoWays-v0:diffusion_policy", seed, data, *quick, gpu=True, measure="sides"
             )
         for seed in self.seeds:
-            words = ("algorithm.head=deterministic", "algorithm.updates=20" if self.quick else "algorithm.updates=10000")
+            words = ("algorithm.head=deterministic", "algorithm.updates=20" if self.quick else "algorithm.updates=3000")
             yield self._learner(f"two-ways-mse-{seed}", "two-ways", "TwoWays-v0:bc", seed, data, *words, measure="sides")
 
     def _demonstrators(self, *names: str) -> Iterator[Job]:

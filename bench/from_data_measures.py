@@ -111,7 +111,13 @@ def chunk(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def _chunk(device: str, steps: int, rounds: int) -> dict[str, Any]:
     """As it is by itself, and with what surrounds it: what was seen, its noise, and a decision."""
     words = (
-        *("buffers.data.dataset=none", "network.denoiser.widths=[64,128,256]", "algorithm.horizon=16"),
+        *("buffers.data.dataset=none", "network.denoiser={type: denoising_unet, widths: [64,128,256], kernel: 5}"),
+        *(
+            "network.encoder.hidden_dims=[128]",
+            "algorithm.horizon=16",
+            "algorithm.observation_steps=2",
+            "algorithm.embedding=64",
+        ),
         *(f"algorithm.sampling_steps={steps}", f"experiment.device={device}"),
     )
     config = compose("HalfCheetah-v5:diffusion_policy", words=words).config

@@ -105,6 +105,18 @@ def test_denoisers_put_out_what_they_read(horizon: int) -> None:
         DenoisingUNet(DenoisingUNetConfig(), VECTOR, 12, generator=generator)
 
 
+def test_acting_for_few_is_what_acting_for_many_is() -> None:
+    space, generator = denoiser_space(8, 2, 2, 5), torch.Generator().manual_seed(0)
+    unet = DenoisingUNet(DenoisingUNetConfig(widths=(8, 12)), space, 16, generator=generator)
+    given = {ACTIONS: torch.randn(9, 8, 2), STEP: torch.rand(9, 1), CONDITION: torch.randn(9, 2, 5)}
+    learnt = unet(given)
+    with torch.no_grad():
+        many = unet(given)
+        few = torch.cat([unet({name: part[3 * k : 3 * k + 3] for name, part in given.items()}) for k in range(3)])
+    assert torch.allclose(learnt, many, atol=1e-5)
+    assert torch.allclose(few, many, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("observation", "words"),
     [

@@ -86,8 +86,10 @@ class Jobs:
         finally:
             for process in self._running:
                 process.child.kill()
+                process.child.wait()
                 process.job.state = "failed"
             self._write()
+            self._log.close()
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began

@@ -15,7 +15,7 @@ from tests.test_presets_train import FROM_DATA
 OF_FAMILY = {"mujoco": "Hopper-v5"}
 SPECS = [f"{task}:{name}" for task, preset in environment_presets().items() for name in variants(preset) if name in FROM_DATA]
 SPECS += [
-    f"{OF_FAMILY[family]}:{name}"
+    pytest.param(f"{OF_FAMILY[family]}:{name}", marks=() if name in ("diffusion_policy", "iql") else pytest.mark.slow)
     for family, preset in family_presets().items()
     for name in variants(preset)
     if name in FROM_DATA

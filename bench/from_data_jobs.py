@@ -133,6 +133,8 @@ class Jobs:
             "ETUDE_DATASETS": str(self._options.folder / "datasets"),
             "PYTHONUNBUFFERED": "1",
         }
+        if not job.gpu:  # what goes wrong on a GPU that several share is then nothing to it
+            environment["CUDA_VISIBLE_DEVICES"] = ""
         child = subprocess.Popen(
             step.command,
             stdout=self._log,

@@ -24,6 +24,7 @@ from etude.datasets.manifest import Manifest
 from etude.datasets.places import default_root, folder_of
 from etude.datasets.writer import writing
 from etude.environments.make import make_environment
+from etude.errors import EtudeError, UserError
 from etude.runs import places
 from etude.runs.run import Run
 from etude.training import assembly
@@ -154,7 +155,7 @@ def _milliseconds(call: Callable[[], Any], device: str, rounds: int) -> dict[str
 def _opened(name: str, device: str, checkpoint: str | None = None) -> StoredPolicy:
     found = sorted(places.default_root().glob(f"????????-??????-{name}-s*"))
     if not found:
-        raise etude.UserError(f"there is no run {name} in {places.default_root()}")
+        raise UserError(f"there is no run {name} in {places.default_root()}")
     return open_policy(Run.open(found[-1]), checkpoint, device=device)
 
 
@@ -163,7 +164,7 @@ def _awaited(name: str, steps: int) -> StoredPolicy:
     while True:
         try:
             return _opened(name, "cpu", str(steps))
-        except etude.UserError:
+        except EtudeError:
             time.sleep(1)
 
 

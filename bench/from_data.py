@@ -61,7 +61,7 @@ class Plan:
                 f"two-ways-dp-{seed}", "two-ways", "TwoWays-v0:diffusion_policy", seed, data, *quick, gpu=True, measure="sides"
             )
         for seed in self.seeds:
-            words = ("algorithm.head=deterministic", "algorithm.updates=20" if self.quick else "algorithm.updates=10000")
+            words = ("algorithm.head=deterministic", "algorithm.updates=20" if self.quick else "algorithm.updates=3000")
             yield self._learner(f"two-ways-mse-{seed}", "two-ways", "TwoWays-v0:bc", seed, data, *words, measure="sides")
 
     def _demonstrators(self, *names: str) -> Iterator[Job]:
@@ -140,8 +140,11 @@ class Plan:
         gpu = gpu and self.options.device == "cuda"
         device, how = ("cuda", self.options.compile) if gpu else ("cpu", self.options.cpu_compile)
         where = [f"experiment.device={device}", f"experiment.compile={how}", f"experiment.threads={cores}"]
-        said = [*QUIET, *where, *words, *self.options.word]
-        return self._etude("train", spec, *said, "--seed", str(seed), "--name", run, "-q", limit_s=limit_s, stops=True)
+        said = [*QUIET, *where, *words, *self.options.word, "--seed", str(seed), "--name", run, "-q"]
+        step = self._etude("train", spec, *said, limit_s=limit_s, stops=True)
+        if how != "off":
+            step.otherwise = [*step.command, "experiment.compile=off"]
+        return step
 
     def _policy(self, run: str, *more: str, measure: str = "policy", gpu: bool = False) -> Step:
         episodes = ["--episodes", "2" if self.quick else "200" if measure == "sides" else "100"]

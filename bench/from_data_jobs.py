@@ -29,6 +29,8 @@ class Step:
     limit_s: float
     stops: bool = False
     """Whether it saves itself and stops when it is interrupted; what comes after it then goes on with that."""
+    otherwise: list[str] | None = None
+    """What is tried once if it fails."""
 
 
 @dataclass
@@ -84,8 +86,10 @@ class Jobs:
         finally:
             for process in self._running:
                 process.child.kill()
+                process.child.wait()
                 process.job.state = "failed"
             self._write()
+            self._log.close()
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
@@ -129,6 +133,8 @@ class Jobs:
             "ETUDE_DATASETS": str(self._options.folder / "datasets"),
             "PYTHONUNBUFFERED": "1",
         }
+        if not job.gpu:  # what goes wrong on a GPU that several share is then nothing to it
+            environment["CUDA_VISIBLE_DEVICES"] = ""
         child = subprocess.Popen(
             step.command,
             stdout=self._log,
@@ -160,7 +166,11 @@ class Jobs:
         early = process.asked is not None and step.stops and code in (0, 130)
         job.stopped_early |= early
         self._say(f"{job.name} step {len(job.seconds)} ended with {code} after {job.seconds[-1]} s")
-        if code and not early:
+        if code and not early and step.otherwise is not None:
+            job.seconds.pop()
+            step.command, step.otherwise = step.otherwise, None
+            self._begin(job)
+        elif code and not early:
             job.state = "failed"
         elif len(job.seconds) == len(job.steps):
             job.state = "done"

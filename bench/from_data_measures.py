@@ -24,8 +24,9 @@ from etude.datasets.manifest import Manifest
 from etude.datasets.places import default_root, folder_of
 from etude.datasets.writer import writing
 from etude.environments.make import make_environment
+from etude.errors import EtudeError, UserError
 from etude.runs import places
-from etude.runs.run_selection import select_run
+from etude.runs.run import Run
 from etude.training import assembly
 from etude.using.evaluate import measure
 from etude.using.record_dataset import record
@@ -111,7 +112,13 @@ def chunk(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def _chunk(device: str, steps: int, rounds: int) -> dict[str, Any]:
     """As it is by itself, and with what surrounds it: what was seen, its noise, and a decision."""
     words = (
-        *("buffers.data.dataset=none", "network.denoiser.widths=[64,128,256]", "algorithm.horizon=16"),
+        *("buffers.data.dataset=none", "network.denoiser={type: denoising_unet, widths: [64,128,256], kernel: 5}"),
+        *(
+            "network.encoder.hidden_dims=[128]",
+            "algorithm.horizon=16",
+            "algorithm.observation_steps=2",
+            "algorithm.embedding=64",
+        ),
         *(f"algorithm.sampling_steps={steps}", f"experiment.device={device}"),
     )
     config = compose("HalfCheetah-v5:diffusion_policy", words=words).config
@@ -146,7 +153,10 @@ def _milliseconds(call: Callable[[], Any], device: str, rounds: int) -> dict[str
 
 
 def _opened(name: str, device: str, checkpoint: str | None = None) -> StoredPolicy:
-    return open_policy(select_run(name, places.default_root()).run, checkpoint, device=device)
+    found = sorted(places.default_root().glob(f"????????-??????-{name}-s*"))
+    if not found:
+        raise UserError(f"there is no run {name} in {places.default_root()}")
+    return open_policy(Run.open(found[-1]), checkpoint, device=device)
 
 
 def _awaited(name: str, steps: int) -> StoredPolicy:
@@ -154,7 +164,7 @@ def _awaited(name: str, steps: int) -> StoredPolicy:
     while True:
         try:
             return _opened(name, "cpu", str(steps))
-        except etude.UserError:
+        except EtudeError:
             time.sleep(1)
 
 

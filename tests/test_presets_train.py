@@ -23,6 +23,10 @@ OF_PACKAGES = ("anymal-flat", "g1-flat", "go1-flat", "go2-flat")
 """Robots whose models are in packages that tests do not ask for."""
 
 
+FROM_DATA = ("bc", "diffusion_policy", "iql", "td3_bc")
+"""What needs a dataset first, and trains in tests/workflows/test_presets_from_data.py."""
+
+
 def marks(name: str, position: int) -> Any:
     return pytest.mark.optional if name in OF_PACKAGES else pytest.mark.slow if name in ALIKE and position > 0 else ()
 
@@ -31,6 +35,7 @@ SPECS = [
     pytest.param(f"{name}:{variant}", marks=marks(name, position))
     for name, preset in environment_presets().items()
     for position, variant in enumerate(variants(preset))
+    if variant not in FROM_DATA
 ]
 EVERY_KIND = ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "HalfCheetah-v5", "MiniGrid-DoorKey-5x5-v0", "quadruped-flat")
 BASELINES = [
@@ -49,7 +54,7 @@ FAMILY_SPECS = [
     for family, preset in family_presets().items()
     if family in UNTUNED
     for position, variant in enumerate(variants(preset))
-    if variant != "reinforce"  # which learns at the end of an episode, and these are long
+    if variant not in ("reinforce", *FROM_DATA)  # reinforce learns at the end of an episode, and these are long
 ]
 SHORT = ("algorithm.rollout_steps=16", "algorithm.batch_size=0.5", "algorithm.epochs=1")
 SHORT_OFF_POLICY = (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etude.config.compose import compose
-from etude.config.schedules import Moment, Schedule
+from etude.config.schedules import SHAPES, Moment, Schedule, Shape, Stretch
 from tests.config.conftest import Complaints, Write
 
 TOTAL = 1000
@@ -27,6 +27,34 @@ def test_the_value_at_0_50_and_100_percent_of_the_window_is_the_linear_interpola
     assert schedule.at(Moment(600, TOTAL)) == schedule.at(Moment(1000, TOTAL)) == 0.5
 
 
+def test_cos_falls_along_half_a_cosine() -> None:
+    schedule = Schedule.parse("cos_0.001")
+    values = [schedule.at(Moment(step, TOTAL)) for step in (0, 250, 500, 1000)]
+    assert values == pytest.approx([0.001, 0.001 * (1 + 0.5**0.5) / 2, 0.0005, 0.0])
+    assert Schedule.parse({"start": 0.001, "shape": "cosine"}) == schedule
+
+
+def test_a_warm_up_counts_updates_and_what_comes_then_goes_on_as_it_is() -> None:
+    schedule, then = Schedule.parse({"warmup": 100, "then": "cos_0.001"}), Schedule.parse("cos_0.001")
+    moments = [Moment(10 * updates, TOTAL, updates=updates) for updates in (0, 50, 100, 101)]
+    parts = [schedule.at(now) / then.at(now) for now in moments if then.at(now)]
+    assert parts == pytest.approx([0.01, 0.5])
+    assert schedule.at(moments[-1]) == 0.0  # the run is over
+    assert [schedule.moves_by_update(now) for now in moments] == [True, True, False, False]
+    constant = Schedule.parse({"warmup": 100, "then": 0.5})
+    assert [constant.at(now) for now in moments] == pytest.approx([0.005, 0.25, 0.5, 0.5])
+    assert not constant.is_constant
+
+
+def test_a_warm_up_may_be_a_fraction_of_the_run() -> None:
+    schedule = Schedule.parse({"warmup": 0.1, "then": 1.0})
+    assert [schedule.at(Moment(step, TOTAL)) for step in (0, 50, 100, 500)] == pytest.approx([0.01, 0.5, 1.0, 1.0])
+    offline = Stretch(0.0, 1.0, (("updates", 25, 1000),))
+    assert schedule.at(Moment(0, TOTAL, updates=25, stretch=offline)) == pytest.approx(0.25)
+    assert schedule.moves_by_update(Moment(0, TOTAL, stretch=offline))
+    assert not schedule.moves_by_update(Moment(0, TOTAL))
+
+
 @pytest.mark.parametrize("key", ["learning_rate", "clip_range", "entropy_coef", "value_coef"])
 def test_every_scheduled_setting_takes_every_form(key: str) -> None:
     def schedule(value: str) -> Schedule:
@@ -35,6 +63,7 @@ def test_every_scheduled_setting_takes_every_form(key: str) -> None:
     assert schedule("0.1") == Schedule.constant(0.1)
     assert schedule("lin_0.1") == Schedule(0.1, 0.0)
     assert schedule("{start: 0.1, end: 0.01}") == Schedule(0.1, 0.01)
+    assert schedule("{warmup: 10, then: cos_0.1}") == Schedule(0.1, 0.0, shape="cosine", warmup=10)
 
 
 def test_a_position_of_exactly_1_is_the_whole_budget() -> None:
@@ -63,7 +92,8 @@ def test_a_start_at_0_and_units_may_differ() -> None:
     [
         ("lin_", "must be a number"),
         ("lin_x", "must be a number"),
-        ("cos_1", "must be a number"),
+        ("sin_1", "must be a number"),
+        ("cos_", "must be a number"),
         (True, "must be a number"),
         ([1], "must be a number"),
         (float("nan"), "must be finite"),
@@ -77,6 +107,13 @@ def test_a_start_at_0_and_units_may_differ() -> None:
         ({"start": 1, "end_at": 0}, "above 0"),
         ({"start": 1, "start_at": 0.5, "end_at": 0.4}, "must not be before"),
         ({"start": 1, "start_at": 500, "end_at": 400}, "must not be before"),
+        ({"start": 1, "shape": "cosinus"}, "line or cosine, not 'cosinus'; did you mean 'cosine'"),
+        ({"warmup": 10}, "'then' is missing"),
+        ({"then": 1}, "'warmup' is missing"),
+        ({"warmup": 10, "then": 1, "unit": "updates"}, "then: cos_3e-4}, not 'unit'"),
+        ({"warmup": 0, "then": 1}, "warmup must be above 0"),
+        ({"warmup": "x", "then": 1}, "its warmup is not a number"),
+        ({"warmup": 10, "then": {"warmup": 10, "then": 1}}, "no warm-up of its own"),
     ],
 )
 def test_what_is_no_schedule_says_why(value: object, message: str) -> None:
@@ -88,15 +125,16 @@ numbers = st.floats(0.001, 10, allow_nan=False)
 positions = st.floats(0.001, 1) | st.integers(2, 2000).map(float)
 
 
-@given(numbers, numbers, positions, positions, st.integers(0, 3000))
+@given(numbers, numbers, positions, positions, st.integers(0, 3000), st.sampled_from(SHAPES), st.sampled_from([0, 0.1, 7]))
 def test_a_schedule_stays_between_its_ends_and_survives_printing(
-    start: float, end: float, first: float, last: float, step: int
+    start: float, end: float, first: float, last: float, step: int, shape: Shape, warmup: float
 ) -> None:
     if (first <= 1) == (last <= 1) and first > last:
         first, last = last, first
-    schedule = Schedule.parse({"start": start, "end": end, "start_at": first, "end_at": last})
+    schedule = Schedule.parse({"start": start, "end": end, "start_at": first, "end_at": last, "shape": shape})
     low, high = sorted((start, end))
     assert low - 1e-9 <= schedule.at(Moment(step, TOTAL)) <= high + 1e-9
+    schedule = Schedule.parse({"warmup": warmup, "then": schedule}) if warmup else schedule
     assert Schedule.parse(schedule.to_plain()) == schedule
 
 

@@ -139,3 +139,11 @@ def test_a_publication_with_a_secret_leaves_nothing_behind(
 def test_a_folder_that_is_there_is_not_written_over(publication: Publication, trained: Run) -> None:
     with pytest.raises(UserError, match="is there already"):
         make_publication(open_policy(trained), publication.folder)
+
+
+def test_the_video_is_trusted_as_the_policy_was(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr("etude.publishing.publication.play", lambda *words, trust, **others: asked.append(trust))
+    for trust in (False, True):
+        make_publication(open_policy(trained), tmp_path / str(trust), leave_out=("evaluation", "onnx"), trust=trust)
+    assert asked == [False, True]

@@ -22,11 +22,13 @@ from etude.components.networks.denoisers import (
     DenoisingUNetConfig,
     denoiser_space,
 )
+from etude.compute.captured import Captured
 from etude.datasets.convert import read_foreign
 from etude.datasets.dataset import Dataset
 from etude.datasets.places import folder_of
 from etude.datasets.writer import writing
 from etude.errors import ConfigError, UserError
+from tests.capture_double import pretend_capture
 from tests.datasets.episodes import DONE, episode, manifest, seen
 from tests.runs_compared import assert_resumes_again_and_again, train
 from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, start
@@ -103,6 +105,18 @@ def test_denoisers_put_out_what_they_read(horizon: int) -> None:
         DenoisingUNet(DenoisingUNetConfig(), VECTOR, 12, generator=generator)
 
 
+def test_acting_for_few_is_what_acting_for_many_is() -> None:
+    space, generator = denoiser_space(8, 2, 2, 5), torch.Generator().manual_seed(0)
+    unet = DenoisingUNet(DenoisingUNetConfig(widths=(8, 12)), space, 16, generator=generator)
+    given = {ACTIONS: torch.randn(9, 8, 2), STEP: torch.rand(9, 1), CONDITION: torch.randn(9, 2, 5)}
+    learnt = unet(given)
+    with torch.no_grad():
+        many = unet(given)
+        few = torch.cat([unet({name: part[3 * k : 3 * k + 3] for name, part in given.items()}) for k in range(3)])
+    assert torch.allclose(learnt, many, atol=1e-5)
+    assert torch.allclose(few, many, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("observation", "words"),
     [
@@ -122,8 +136,8 @@ def test_a_chunk_is_carried_out_and_then_the_next_is_made(tmp_path: Path, monkey
     record(tmp_path, monkeypatch)
     workflow: Any = start("Nowhere-v0:diffusion_policy", TINY).workflow
     policy, made = workflow.policy(), []
-    own = policy._made
-    policy._made = lambda seen, noise, more: made.append(seen) or own(seen, noise, more)
+    own = policy.make
+    policy.make = lambda seen, noise, more: made.append(seen) or own(seen, noise, more)
     generator = torch.Generator().manual_seed(0)
     state, first = policy.initial_state(2), torch.tensor([True, True])
     chunks, asked = [], []
@@ -141,6 +155,32 @@ def test_a_chunk_is_carried_out_and_then_the_next_is_made(tmp_path: Path, monkey
     assert made[2][0][:, 0].tolist() == [3, 3]
     assert made[3][0][:, 0].tolist() == [3, 4]
     assert torch.equal(chunks[3][0], chunks[2][0])
+
+
+def test_on_a_gpu_a_chunk_is_a_graph_for_each_number_of_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(tmp_path, monkeypatch)
+    workflow: Any = start("Nowhere-v0:diffusion_policy", (*TINY, "algorithm.sampler=ddpm", "algorithm.action_steps=1")).workflow
+    policy = workflow.policy()
+    policy._on_gpu = True
+
+    def acted() -> list[torch.Tensor]:
+        generator, found = torch.Generator().manual_seed(0), []
+        for n in (2, 3):
+            state, first = policy.initial_state(n), torch.ones(n, dtype=torch.bool)
+            for t in range(6):
+                observation = torch.full((n, 3), float(t))
+                action, state, _ = policy.act(observation, state, first, mode="sample", generator=generator)
+                found.append(action.clone())
+                first = torch.arange(n) == t
+        return found
+
+    eager, graphs = acted(), pretend_capture(monkeypatch)
+    monkeypatch.setattr("etude.workflows.diffusion_policy.at_once", lambda function, device: Captured(function))
+    policy._graphs.clear()
+    captured = acted()
+    assert [graph.replays for graph in graphs] == [3, 3]  # the calls before them warm up
+    for one, other in zip(eager, captured, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_what_acts_are_averages_of_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,15 +225,11 @@ def _side(each: Any) -> bool:
 def test_both_ways_around_the_wall_where_the_mean_hits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert command(["dataset", "convert", "script:TwoWays-v0", "two-ways"]) == 0
-    learnt = {
-        "diffusion_policy": ("network.denoiser.widths=[32,64]", "algorithm.batch_size=64"),
-        "bc": ("algorithm.head=deterministic",),
-    }
+    learnt = {"diffusion_policy": (), "bc": ("algorithm.head=deterministic", "algorithm.updates=3000")}
     off = ("evaluation.every_steps=0", "evaluation.every_updates=0", "buffers.data.dataset=two-ways")
     share, right = {}, {}
     for name, words in learnt.items():
-        more = ("algorithm.updates=3000", "algorithm.learning_rate=lin_1e-3")
-        run = train(f"TwoWays-v0:{name}", tmp_path / "runs", *off, *words, *more)
+        run = train(f"TwoWays-v0:{name}", tmp_path / "runs", *off, *words)
         assert command(["dataset", "record", str(run.path), "--episodes", "100", "--name", name]) == 0
         episodes = list(Dataset.open(name).episodes())
         arrived = [each for each in episodes if each.total == 1.0]

@@ -85,6 +85,7 @@ def publish(
             leave_out=leave_out or (),
             repository=repo,
             license_name=license_name,
+            trust=trust,
             tell=tell,
         )
     address = upload(made.folder, repo, private=private) if repo is not None and not dry else None

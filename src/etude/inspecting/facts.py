@@ -67,10 +67,11 @@ def model_facts(inspector: Inspector) -> Facts:
 def _setting(value: Any) -> str:
     """Return a setting as people say it: a schedule by its ends, a part by its name and options."""
     if isinstance(value, Schedule):
-        if value.is_constant:
-            return f"{value.start:g}"
+        warm = f", warmed up over {value.warmup:g}" if value.warmup else ""
+        if value.start == value.end:
+            return f"{value.start:g}{warm}"
         where = "" if (value.start_at, value.end_at) == (0, 1) else f" from {value.start_at:g} to {value.end_at:g}"
-        return f"{value.start:g} → {value.end:g}{where}"
+        return f"{value.start:g} → {value.end:g}{where}{warm}"
     if isinstance(value, Part):
         return " ".join([str(value.type), *(f"{name}={option}" for name, option in value.options.items())])
     return str(value)

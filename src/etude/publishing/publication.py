@@ -69,15 +69,19 @@ def make_publication(
     leave_out: Collection[Part] = (),
     repository: str | None = None,
     license_name: str | None = None,
+    trust: bool = False,
     tell: Callable[[str], object] = lambda doing: None,
 ) -> Publication:
-    """Write a publication into `folder`, which must not be there yet; it appears when it is whole and holds no secret."""
+    """Write a publication into `folder`, which must not be there yet; it appears when it is whole and holds no secret.
+
+    `trust`: the policy was opened with it, and its video follows import paths too.
+    """
     if folder.exists():
         raise UserError(f"{folder} is there already: name another folder with --out, or remove it")
     staging = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.tmp")
     try:
         staging.mkdir(parents=True)
-        made = _fill(stored, staging, episodes, leave_out, repository, license_name, tell)
+        made = _fill(stored, staging, episodes, leave_out, repository, license_name, trust, tell)
         refuse_leaks(staging)
         os.replace(staging, folder)
     except OSError as error:
@@ -96,6 +100,7 @@ def _fill(
     leave_out: Collection[Part],
     repository: str | None,
     license_name: str | None,
+    trust: bool,
     tell: Callable[[str], object],
 ) -> Publication:
     config, notes = stored.config, []
@@ -109,7 +114,7 @@ def _fill(
         notes += _export(stored, folder / "onnx")
     if "replay" not in leave_out:
         tell("filming an episode")
-        notes += _film(stored, folder / VIDEO)
+        notes += _film(stored, folder / VIDEO, trust)
     _write_run(stored, folder)
     settings = clean({"algorithm": to_plain(config.algorithm), "network": to_plain(config.network)})
     card = Card(
@@ -152,9 +157,9 @@ def _export(stored: StoredPolicy, folder: Path) -> list[str]:
     return [*made.notes, *map(str, made.problems)]
 
 
-def _film(stored: StoredPolicy, path: Path) -> list[str]:
+def _film(stored: StoredPolicy, path: Path, trust: bool) -> list[str]:
     try:
-        play(stored.run.path, 1, checkpoint=stored.checkpoint.name, video=path, max_steps=LONGEST_VIDEO)
+        play(stored.run.path, 1, checkpoint=stored.checkpoint.name, video=path, max_steps=LONGEST_VIDEO, trust=trust)
     except EtudeError as problem:
         return [f"no video: {problem}"]
     return []

@@ -119,7 +119,7 @@ def _setting(config: Config, key: str) -> Any:
 def _said(value: Any) -> str:
     if not isinstance(value, Schedule):
         return str(value)
-    return f"{value.start:g}" if value.is_constant else f"{value.start:g}…{value.end:g}"
+    return f"{value.start:g}" if value.start == value.end else f"{value.start:g}…{value.end:g}"
 
 
 def _keys(changes: Sequence[str]) -> str:

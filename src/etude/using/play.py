@@ -192,10 +192,12 @@ def play(
     record_length: int | None = None,
     render_options: Mapping[str, Any] | None = None,
     runs: Path | str | None = None,
+    trust: bool = False,
 ) -> list[dict[str, Any]]:
     """Play the policy of a run or a file, as `etude play` does, and return each episode's path: arrays over its steps.
 
-    `video` is a file (.mp4 or .gif) or a folder; `grid` the rows and columns of environments in it.
+    `video` is a file (.mp4 or .gif) or a folder; `grid` the rows and columns of environments in it. `trust` follows import
+    paths in the config of somebody else's run.
     """
     check_numbers(episodes=episodes, max_steps=max_steps, record_length=record_length)
     if fps is not None and not fps > 0:
@@ -212,6 +214,7 @@ def play(
             render_options=render_options,
             fps=fps,
             root=runs,
+            trusted=trust,
         )
         stack.callback(ready.close)
         recorder = None

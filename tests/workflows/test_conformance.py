@@ -263,6 +263,7 @@ class HalfAPolicy(A2C):
         policy = super().policy()
         weight = self.actor.layers[-1].bias  # type: ignore[union-attr,operator] # an MLP
         if self.turns:
+            policy._on_host = None  # type: ignore[attr-defined]
             policy._forward = lambda seen: self.actor(seen) + torch.tensor([0.0, 1e3]) + 0 * weight  # type: ignore[attr-defined]
         return policy
 

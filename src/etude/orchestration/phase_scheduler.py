@@ -13,7 +13,7 @@ from etude.orchestration.awaited_metric import AwaitedMetric
 from etude.orchestration.clock import Clock, Reading
 from etude.orchestration.counters import Counters
 from etude.orchestration.state_kinds import check_kinds
-from etude.workflows.base import HookResult, Phase, never
+from etude.workflows.hooks import HookResult, Phase, never
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ from etude.learning.execute import Executor
 from etude.learning.optimizers import build_optimizer
 from etude.learning.sources import Replayed
 from etude.learning.update import Batch, Out, Stage, Update
-from etude.workflows.base import ActResult, Context, HookResult, LeftAmidError, Mode, Phase, State, Workflow, hook, never
+from etude.workflows.base import ActResult, Context, Mode, State, Workflow, hook
+from etude.workflows.hooks import HookResult, LeftAmidError, Phase, never
 from etude.workflows.judging import Judging
 from etude.workflows.metrics import Metrics
 from etude.workflows.world_models.config import LATENT, WorldModelsConfig

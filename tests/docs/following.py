@@ -49,7 +49,8 @@ _BRIEF_PLANNER = {
     "evaluation.episodes": "1",
     "environment.max_episode_steps": "20",
 }
-_BRIEF = {"quadruped": _BRIEF_ROBOTS, "Pendulum-v1:tdmpc": _BRIEF_PLANNER}
+_BRIEF_CHUNKS = {"algorithm.updates": "8", "evaluation.episodes": "2"}
+_BRIEF = {"quadruped": _BRIEF_ROBOTS, "Pendulum-v1:tdmpc": _BRIEF_PLANNER, "TwoWays-v0:diffusion_policy": _BRIEF_CHUNKS}
 """By how the words of what is trained begin; all others have `_BRIEF_TRAINING`."""
 
 

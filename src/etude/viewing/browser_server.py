@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import rich
-import viser
+import viser  # pyright: ignore[reportMissingImports] # an extra
 import websockets.asyncio.server as websocket_server
 from websockets.http11 import Request, Response
 

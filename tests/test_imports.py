@@ -112,7 +112,7 @@ def test_imports_point_downward_only(path: Path) -> None:
 
 
 def test_the_loop_knows_no_algorithm() -> None:
-    contracts = {"etude.workflows.base", "etude.workflows.collector"}
+    contracts = {"etude.workflows.base", "etude.workflows.collector", "etude.workflows.hooks"}
     for path in (SOURCE / "orchestration").glob("*.py"):
         modules = {name for name in _imports(path) if name.startswith("etude.workflows.")}
         assert all(any(name == c or name.startswith(c + ".") for c in contracts) for name in modules), path.name

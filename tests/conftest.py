@@ -21,10 +21,15 @@ _INDUCTOR = os.path.join(tempfile.gettempdir(), f"torchinductor_{getpass.getuser
 # Of Etude as a user meets it: commands, runs from start to end, processes, pages. All others mirror a package of src/etude.
 OF_THE_WHOLE = {"attack", "bench", "cli", "docs", "faults", "verification"}
 
+SLOW_S = 3 * 3600
+"""After which a test that trains for minutes is given up."""
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     folder, *rest = item.path.relative_to(TESTS).parts
     item.add_marker("integration" if not rest or folder in OF_THE_WHOLE else "unit")
+    if item.get_closest_marker("slow"):
+        item.add_marker(pytest.mark.timeout(SLOW_S))
 
 
 def pytest_collection_finish() -> None:

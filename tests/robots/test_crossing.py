@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import Tensor
 
 from etude.cli import run as command
 from etude.config.robots import ResetConfig, TerrainConfig
-from etude.robots.crossing import run_crossing
+from etude.robots.crossing import Crossing, run_crossing
 from etude.robots.environment import RobotVector
 from etude.robots.terrain import KINDS
+from etude.using import trials
 from tests.robots.robots import robots
 from tests.runs_compared import train
 
@@ -114,6 +117,27 @@ def test_crossings_are_printed_kept_and_refused_on_flat_ground(tmp_path, capsys:
         (["--crossings", "--only", "mud"], "no such ground"),
         (["--crossings", "--level", "9"], "levels 0 to 5"),
         (["--level", "1"], "add --crossings"),
+        (["--speed", "1"], "is of --crossings"),
+        (["--crossings", "--speed", "0"], "--speed"),
     ):
         assert command(["trials", str(run.path), *refused]) == 2
         assert why in capsys.readouterr().err
+
+
+def test_crossings_that_are_stopped_keep_what_there_is(tmp_path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    words = ("environment.num_envs=16", "training.total_steps=384", "evaluation.every_steps=0", "experiment.compile=off")
+    run = train("quadruped-rough:ppo", tmp_path / "rough", *words)
+    capsys.readouterr()
+    done: list[str] = []
+
+    def once(environment: RobotVector, act: object, kind: str, level: int, **settings: object) -> Crossing:
+        if done:
+            raise KeyboardInterrupt
+        done.append(kind)
+        return Crossing(kind, level, 2, 1, 0, 3.0)
+
+    monkeypatch.setattr(trials, "run_crossing", once)
+    assert command(["trials", str(run.path), "--crossings", "--robots", "2"]) == 130
+    assert "interrupted after 1 " in capsys.readouterr().err
+    kept = json.loads((run.logs / "trials" / "crossings.json").read_text())["crossings"]
+    assert [each["kind"] for each in kept] == done

@@ -224,3 +224,10 @@ def test_an_export_names_them_and_walking_from_files_is_refused(motor: Path, tmp
     assert {joint["network"] for joint in layout["joints"]} == {"motor"}
     with pytest.raises(WalkError, match="its motors are networks"):
         SimulatedRobot(tmp_path, layout)
+
+
+@pytest.mark.parametrize("history", [(0, 900), (0, 10**12)])
+def test_a_network_that_would_keep_more_past_than_any_motor_has_is_refused(tmp_path: Path, history: tuple[int, ...]) -> None:
+    path = write(tmp_path / "motor", history)
+    with pytest.raises(UserError, match=r"looks back further than 2 s|is no motor's network: .*history"):
+        load_network(path, "environment.robot.actuators.legs.network")

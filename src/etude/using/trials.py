@@ -77,8 +77,11 @@ def run_crossings(
     videos: Path | None = None,
     view: Mapping[str, Any] | None = None,
     on_result: Callable[[Crossing], None] | None = None,
-) -> list[Crossing]:
-    """Return how many robots walk off tiles of each kind of the task's ground, held at a level; the hardest by default."""
+) -> tuple[list[Crossing], bool]:
+    """Return how many robots walk off tiles of each kind of the task's ground, held at a level, the hardest by default.
+
+    And whether that is all of it: a KeyboardInterrupt ends them, and those there are by then are returned.
+    """
     results: list[Crossing] = []
     with _robots_of(stored, robots, seconds, videos, view) as (base, begin):
         if base.terrain is None:
@@ -91,14 +94,19 @@ def run_crossings(
         level = ground.levels - 1 if level is None else level
         if not 0 <= level < ground.levels:
             raise UserError(f"--level {level}: the task's ground has levels 0 to {ground.levels - 1}")
-        for kind in kinds or there:
-            start = derive_seed(stored.config.experiment.seed, TRIAL_SEEDS, seed, kind)
-            with _recording(videos, kind, base) as look:
-                crossing = run_crossing(base, begin(), kind, level, speed=speed, seconds=seconds, seed=start, look=look)
-            results.append(crossing)
-            if on_result is not None:
-                on_result(crossing)
-    return results
+        try:
+            for kind in kinds or there:
+                start = derive_seed(stored.config.experiment.seed, TRIAL_SEEDS, seed, kind)
+                with _recording(videos, kind, base) as look:
+                    results.append(
+                        run_crossing(base, begin(), kind, level, speed=speed, seconds=seconds, seed=start, look=look)
+                    )
+                if on_result is not None:
+                    on_result(results[-1])
+        except KeyboardInterrupt:
+            if not results:
+                raise
+    return results, len(results) == len(kinds or there)
 
 
 @contextmanager

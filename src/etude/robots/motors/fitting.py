@@ -11,7 +11,7 @@ from torch import Tensor
 
 from etude.errors import UserError
 from etude.robots.motors.logs import Logs, Stretch
-from etude.robots.motors.network import MotorLayout, MotorNetwork, shapes_of
+from etude.robots.motors.network import LONGEST_S, MotorLayout, MotorNetwork, shapes_of
 
 FEWEST = 200
 """Samples, of those to learn from."""
@@ -118,6 +118,10 @@ def _split(logs: Logs, settings: FitSettings) -> tuple[Samples, Samples]:
     """Cut off the end of every stretch: samples side by side are too alike to be held out one by one."""
     if 0 not in settings.history:
         raise UserError(f"--history {list(settings.history)}: must have 0, what is now")
+    if max(settings.history) * logs.step > LONGEST_S:
+        raise UserError(
+            f"--history {list(settings.history)}: steps of {logs.step * 1000:g} ms: must be {LONGEST_S:g} s at most"
+        )
     deepest, order = max(settings.history), {joint: i for i, joint in enumerate(logs.joints)}
     learnt, held = [], []
     for stretch in logs.stretches:

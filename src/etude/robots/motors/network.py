@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import linear, softsign
 
-from etude.config.constraints import Bounds, PositiveFloat, PositiveInt, at_least
+from etude.config.constraints import Bounds, PositiveFloat, PositiveInt
 from etude.config.validate import Validator, to_plain
 from etude.errors import ConfigError, UserError
 from etude.files.atomic import write_bytes_atomic, write_json_atomic
@@ -32,6 +32,8 @@ from etude.files.regular import read_own_bytes
 VERSION = 1
 SUFFIXES = (".json", ".safetensors")
 LARGEST = 2**26
+LONGEST_S = 2.0
+"""Of history: all of it is kept for every robot, physics step by physics step."""
 _ACTIVATIONS = {"softsign": softsign, "tanh": torch.tanh, "elu": torch.nn.functional.elu}
 
 
@@ -42,7 +44,7 @@ class MotorLayout:
     version: int
     step: PositiveFloat
     """Seconds between two samples of the history."""
-    history: tuple[Annotated[int, at_least(0)], ...]
+    history: tuple[Annotated[int, Bounds(0, 1000)], ...]
     """How many steps ago what the network sees was so: 0 is now."""
     hidden: tuple[Annotated[int, Bounds(1, 4096)], ...]
     activation: Literal["softsign", "tanh", "elu"]
@@ -141,6 +143,8 @@ def load_network(path: Path, where: str) -> MotorNetwork:
         raise UserError(f"{where}: {tensors}: is damaged: {error}") from error
     found = {name: (tuple(value.shape), value.dtype) for name, value in weights.items()}
     expected = {name: (shape, torch.float32) for name, shape in shapes_of(layout).items()}
+    if layout.history and max(layout.history) * layout.step > LONGEST_S:
+        raise UserError(f"{where}: {described}: looks back further than {LONGEST_S:g} s, which no motor does")
     if not layout.history or found != expected:
         raise UserError(f"{where}: {tensors}: does not have the weights that {described.name} says")
     if not all(bool(torch.isfinite(value).all()) for value in weights.values()):

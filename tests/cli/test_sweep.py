@@ -113,6 +113,7 @@ def test_words_win_over_the_sweep_and_a_dry_run_starts_nothing(capsys: pytest.Ca
             "eval/return_mean: evaluations are off",
         ),
         (["sweep"], "etude sweep: name the sweep's file"),
+        (["sweep", "baseless.yaml"], "base: a sweep says what every trial begins as, such as base: CartPole-v1:ppo"),
         (["sweep", "grid.yaml", "--config", "grid.yaml"], "grid.yaml and --config grid.yaml: one file, please"),
         (["sweep", "resume", "grid"], "there is no runs directory"),
         (["tune", "Cartpole-v1:ppo"], "unknown environment 'Cartpole-v1'; did you mean 'CartPole-v1'?"),
@@ -126,11 +127,12 @@ def test_slips_are_one_line_and_leave_nothing(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     Path("typo.yaml").write_text(f"objective: eval/retrun_mean\n{GRID}")
+    Path("baseless.yaml").write_text("sweep: {algorithm.gamma: [0.9, 0.99]}")
     assert etude(words) == 2
     said = capsys.readouterr()
     assert problem in said.err
     assert not said.out
-    assert not list(Path().glob("runs/sweeps/*/journal.jsonl"))
+    assert not Path("runs").exists()
 
 
 def test_a_sweep_of_the_same_name_that_is_another_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from etude.compute import kept_code
 from etude.compute.accelerate import choose_mode, compile_apart, has_compiler
-from etude.compute.kept_code import KeptCode, is_kept, key_of
+from etude.compute.kept_code import KeptCode, Plan, is_kept, key_of
 from etude.config.compose import compose
 from etude.training import assembly
 from etude.workflows.ppo import PPO
@@ -89,6 +89,21 @@ def test_a_damaged_file_is_compiled_again(tmp_path: Path, monkeypatch: pytest.Mo
     kept._path.with_suffix(".bin").write_bytes(b"no code")
     kept._path.with_suffix(".json").write_text('{"places": [], "outputs": [], "note": null}')
     assert kept.load() is None
+
+
+def test_what_nobody_has_loaded_for_long_goes_when_more_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Artifact:
+        def save(self, path: str) -> None:
+            Path(path).write_bytes(b"code")
+
+    monkeypatch.setenv("ETUDE_CACHE", str(tmp_path))
+    for key in ("old", "new", "inductor"):
+        KeptCode(key, "call", dict).keep(Artifact(), Plan([], []))
+    place = tmp_path / "compiled"
+    for key in ("old", "inductor"):
+        os.utime(place / key, (0, 0))
+    KeptCode("newest", "call", dict).keep(Artifact(), Plan([], []))
+    assert sorted(each.name for each in place.iterdir()) == ["inductor", "new", "newest"]
 
 
 def test_the_key_follows_whatever_code_depends_on() -> None:

@@ -63,7 +63,17 @@ def test_where_others_reach_it_the_token_opens(open_to_all: Door) -> None:
     assert "HttpOnly" in cookie
     assert query.removeprefix("token=") not in cookie
     assert status(door, Cookie=cookie.partition(";")[0]) is None
-    assert status(door, Cookie="etude-ui-view=x") == 401
+    name = cookie.partition("=")[0]
+    assert status(door, Cookie=f"{name}=x") == 401
+    other = Door("0.0.0.0", 0)  # a browser sends it the same cookies
+    assert status(other, Cookie=cookie.partition(";")[0]) == 401
+    assert (
+        name
+        not in other.refusal(Request(f"/?{urlsplit(other.address).query}", Headers({"Host": "127.0.0.1"}))).headers[
+            "Set-Cookie"
+        ]
+    )
+    other.close()
 
 
 def test_the_usual_port_gives_way_and_a_named_one_does_not(local: Door) -> None:

@@ -91,8 +91,8 @@ def view(
         return again_with_stored_code(find_run(what, runs).run, what, trusted=trust)
     from etude.viewing.subjects import is_task
 
-    is_run = not is_task(what)
-    if is_run:
+    found = None if is_task(what) else find_run(what, runs)
+    if found is not None:
         _refuse({"--act": act, " ".join(settings): bool(settings)}, "is of a task by itself; a run keeps its own settings")
     else:
         only_runs = {"--checkpoint": checkpoint, "--follow": follow, "--mode": mode != "auto", "--device": device}
@@ -106,8 +106,7 @@ def view(
             door = _open_place(stack, host, port, browser=browser)
             tell("building the robot")
             options: dict[str, Any] = {"seed": seed, "speed": speed, "paused": paused, "tell": note}
-            if is_run:
-                found = find_run(what, runs)
+            if found is not None:
                 chosen: dict[str, Any] = {"checkpoint": checkpoint or found.checkpoint, "mode": mode, "device": device}
                 show = _show_run(found, follow, chosen, options, trusted=trust)
             else:

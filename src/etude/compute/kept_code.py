@@ -13,7 +13,9 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import stat
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -27,6 +29,8 @@ from etude.files.documents import DocumentError, parse_json
 from etude.files.regular import read_bytes
 
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
+UNUSED_DAYS = 30
+"""How long code that nobody loads is kept."""
 
 
 class Plan(NamedTuple):
@@ -66,6 +70,7 @@ class KeptCode:
         try:
             said = parse_json(read_bytes(self._path.with_suffix(".json")))
             plan = Plan(said["places"], said["outputs"], said["note"])
+            os.utime(self._path.parent)
             use_own_cache()
             # It takes a second, and only those who compile wait for it.
             from torch._inductor.standalone_compile import CompiledArtifact
@@ -78,10 +83,12 @@ class KeptCode:
 
     def keep(self, artifact: Any, plan: Plan) -> None:
         """Write code and plan, the plan last; a disk that has no room is no reason to stop."""
-        if self._path is None:
+        if self._folder is None or self._path is None:
             return
         try:
             self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            os.utime(self._path.parent)
+            _forget_unused(self._folder)
             artifact.save(path=str(self._path.with_suffix(".bin")))
             self._path.with_suffix(".bin").chmod(0o600)
             write_text_atomic(self._path.with_suffix(".json"), json.dumps(plan._asdict()))
@@ -129,6 +136,14 @@ def _is_ours(path: Path) -> bool:
     is_own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
     others = 0o077 if stat.S_ISDIR(found.st_mode) else 0o022
     return is_own and not found.st_mode & others and not stat.S_ISLNK(found.st_mode)
+
+
+def _forget_unused(place: Path) -> None:
+    """Remove code of settings that were last needed long ago: each version of Etude or torch has its own."""
+    oldest = time.time() - UNUSED_DAYS * 24 * 3600
+    for each in place.iterdir():
+        if each.name != "inductor" and _is_ours(each) and each.stat().st_mtime < oldest:
+            shutil.rmtree(each, ignore_errors=True)
 
 
 @cache

@@ -40,6 +40,10 @@ class Overrides:
     """Choices of preset files, left to Hydra."""
 
 
+def _without_equals(word: str) -> str:
+    return "what is trained comes first, settings after it" if ":" in word else "write it as key=value"
+
+
 def parse(words: Sequence[str]) -> Overrides:
     """Read `algorithm.gamma=0.98`, `network.actor.hidden_dims=[64,64]`, `+experiment=ppo_cartpole` and the like."""
     if not words:
@@ -60,11 +64,11 @@ def parse(words: Sequence[str]) -> Overrides:
             raise ConfigError(f"{word[:60]}...: is nested too deeply") from None
         except (HydraException, ValueError):  # the latter for numbers of thousands of digits
             key, equals, _ = word.partition("=")
-            hint = "quote values with special characters: 'key=\"a value\"'" if equals else "write it as key=value"
+            hint = "quote values with special characters: 'key=\"a value\"'" if equals else _without_equals(word)
             raise ConfigError(f"{word if len(word) < 200 else f'{word[:200]}...'}: can't be read; {hint}") from None
         key = override.key_or_group
         if not key:
-            raise ConfigError(f"{word}: can't be read; write it as key=value")
+            raise ConfigError(f"{word}: can't be read; {_without_equals(word)}")
         if override.is_sweep_override() and key.rpartition(".")[2] == _LISTS_AS_TEXT:
             put(values, key, word.partition("=")[2])
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,18 @@ class SweepFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold it: one process at a time."""
+        """Hold it: one process at a time. A sweep that was refused before it began leaves nothing."""
+        lock = self.path / ".lock"
         self.path.mkdir(parents=True, exist_ok=True)
-        with exclusive_lock(self.path / ".lock", f"sweep {self.name}"):
-            yield
+        with exclusive_lock(lock, f"sweep {self.name}"):
+            try:
+                yield
+            finally:
+                if [*self.path.iterdir()] == [lock]:
+                    lock.unlink()
+                    for folder in (self.path, self.path.parent, self.root):
+                        with suppress(OSError):  # others have theirs there
+                            folder.rmdir()
 
     def open(self, sweep: SweepConfig, plan: Plan) -> Study:
         """Begin a sweep, or go on with it; one of the same name that was another is refused."""

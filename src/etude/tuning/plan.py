@@ -65,8 +65,10 @@ class Plan:
         """Return the checked config of a trial."""
         base = self.sweep.base
         file = None if base.config is None else Path(base.config)
-        spec = base.spec
-        return compose(spec, file=file, words=[*self.words(settings), *more])
+        words = [*self.words(settings), *more]
+        if base.spec is None and file is None and not any(word.startswith("environment.id=") for word in words):
+            raise UserError("base: a sweep says what every trial begins as, such as base: CartPole-v1:ppo, or a config file")
+        return compose(base.spec, file=file, words=words)
 
     def look_up(self, key: str) -> Any:
         """Return the value of a key that is not searched, as every trial has it."""

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 TOKEN_HEADER = "x-etude-token"
-READ_COOKIE = "etude-ui"
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _ANY = ("0.0.0.0", "::", "")
 _SAFE = ("GET", "HEAD")
@@ -79,16 +78,24 @@ class Access:
             return Refusal(401, "changing something needs the token: open the address that was printed")
         return None
 
+    @property
+    def cookie_name(self) -> str:
+        """Of this server alone: a browser sends the cookies of all servers of a machine to each, whatever their port."""
+        return f"etude-ui-{self._derived(b'etude ui: name')[:12]}"
+
     def read_cookie(self) -> str:
         """Return the cookie that lets a browser's images and videos be read; the token can't be had from it."""
-        return hmac.new(self.token.encode(), b"etude ui: read", hashlib.sha256).hexdigest()
+        return self._derived(b"etude ui: read")
+
+    def _derived(self, what: bytes) -> str:
+        return hmac.new(self.token.encode(), what, hashlib.sha256).hexdigest()
 
     def _has_token(self, headers: Mapping[str, str]) -> bool:
         return hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self.token.encode())
 
     def _has_cookie(self, headers: Mapping[str, str]) -> bool:
         parts = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
-        given = next((value for name, _, value in parts if name == READ_COOKIE), "")
+        given = next((value for name, _, value in parts if name == self.cookie_name), "")
         return hmac.compare_digest(given.encode(), self.read_cookie().encode())
 
     def _names_us(self, host: str) -> bool:

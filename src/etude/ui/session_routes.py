@@ -7,7 +7,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from etude import __version__
-from etude.ui.access import READ_COOKIE
 from etude.ui.answers import json_answer
 from etude.ui.workspace import workspace_of
 
@@ -28,5 +27,6 @@ async def _about(request: Request) -> Response:
 async def _session(request: Request) -> Response:
     """Answer whoever has the token, which the guard has checked, with the cookie for reading."""
     answer = JSONResponse({"ok": True})
-    answer.set_cookie(READ_COOKIE, workspace_of(request).access.read_cookie(), httponly=True, samesite="strict")
+    access = workspace_of(request).access
+    answer.set_cookie(access.cookie_name, access.read_cookie(), httponly=True, samesite="strict")
     return answer

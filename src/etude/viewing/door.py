@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from etude.ui.access import READ_COOKIE, Access, is_loopback, new_token
+from etude.ui.access import Access, is_loopback, new_token
 from etude.ui.listening import address_of, listen
 
 PORT = 8770
@@ -42,10 +42,9 @@ class Door:
         path, _, query = request.path.partition("?")
         given = parse_qs(query).get("token", [""])[0]
         if not self.is_local and path == "/" and hmac.compare_digest(given.encode(), self._token.encode()):
-            cookie = f"{READ_COOKIE}-view={self._access.read_cookie()}; Path=/; HttpOnly; SameSite=Strict"
+            cookie = f"{self._access.cookie_name}={self._access.read_cookie()}; Path=/; HttpOnly; SameSite=Strict"
             return _answer(HTTPStatus.SEE_OTHER, "", Location="/", Set_Cookie=cookie)
         headers = {name.lower(): value for name, value in request.headers.raw_items()}
-        headers["cookie"] = headers.get("cookie", "").replace(f"{READ_COOKIE}-view=", f"{READ_COOKIE}=")
         refused = self._access.refusal("GET", path, headers)
         return None if refused is None else _answer(HTTPStatus(refused.status), f"{refused.reason}\n")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from etude.config.compose import compose
-from etude.config.robots import ResetConfig, TerrainConfig
+from etude.config.robots import ActionConfig, ResetConfig, TerrainConfig
 from etude.errors import EtudeError
 from etude.robots.environment import RobotVector
 from etude.robots.terrain import KINDS, PLATFORM, Levels, Terrain, Tile
@@ -126,6 +126,36 @@ def test_the_rough_task_is_the_flat_one_on_tiles() -> None:
     assert set(flat.rewards) < set(rough.rewards)
     assert rough.rewards["track_turn"] == flat.rewards["track_turn"]
     assert set(rough.observations["actor"]) - set(flat.observations["actor"]) == {"height_scan"}
+
+
+def test_every_kind_of_the_rough_task_has_the_columns_that_its_share_says() -> None:
+    task = compose("quadruped-rough:ppo").config.environment.robot
+    assert task is not None
+    kinds = Terrain(task.terrain, CPU).column_kinds
+    assert {kind: kinds.count(kind) / len(kinds) for kind in kinds} == pytest.approx(task.terrain.kinds)
+
+
+def drawn_up(action: ActionConfig) -> float:
+    """By how much actions of a thigh and a calf raise a foot at most, within 5 cm of the place where it stands."""
+    scene = robots(1, action=action).scene
+    names = list(scene.joints)
+    thigh, calf = (names.index(f"FL_{part}") for part in ("thigh", "calf"))
+    length = -float(scene.model.body("FL_calf").pos[2])
+    asked = np.linspace(-1, 1, 101)
+    low, high = scene.position_limits[calf]
+    angle = scene.default_pose[thigh] + scene.action_scale[thigh] * asked[:, None]
+    knee = angle + np.clip(scene.default_pose[calf] + scene.action_scale[calf] * asked, low, high)[None]
+    ahead, up = (-length * (of(angle) + of(knee)) for of in (np.sin, np.cos))
+    near = np.abs(ahead - ahead[50, 50]) < 0.05
+    return float((up - up[50, 50])[near].max())
+
+
+def test_actions_of_the_rough_task_lift_feet_over_its_highest_step_and_those_of_the_flat_one_do_not() -> None:
+    flat, rough = (compose(f"quadruped-{ground}:ppo").config.environment.robot for ground in ("flat", "rough"))
+    assert flat is not None
+    assert rough is not None
+    highest = float(np.abs(np.diff(tile("stairs_up", 1.0), axis=0)).max())
+    assert drawn_up(flat.action) < highest < drawn_up(rough.action)
 
 
 @pytest.mark.parametrize(

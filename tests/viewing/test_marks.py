@@ -72,7 +72,7 @@ def test_forces_of_a_robot_that_stands_add_up_to_its_weight(show_of: MakeShow) -
 
 
 def test_scan_points_lie_on_the_ground_that_the_policy_sees(show_of: MakeShow) -> None:
-    live = show_of("quadruped-rough", terrain={"levels": 2, "columns": 6}).live
+    live = show_of("quadruped-rough", terrain={"levels": 2, "columns": 10}).live
     live.step()
     robots = live.robots
     assert live.scans
@@ -152,7 +152,7 @@ def test_mujocos_scene_has_every_mark_that_is_shown(show_of: MakeShow) -> None:
 
 
 def test_a_scene_that_is_full_takes_no_more(show_of: MakeShow) -> None:
-    show = show_of("quadruped-rough", terrain={"levels": 1, "columns": 6})
+    show = show_of("quadruped-rough", terrain={"levels": 1, "columns": 10})
     scene = mujoco.MjvScene(show.live.robots.scene.model, maxgeom=20)  # type: ignore[attr-defined]
     draw_marks(scene, show.live.marks(), show)
     assert scene.ngeom == 20

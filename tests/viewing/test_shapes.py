@@ -50,7 +50,7 @@ def test_a_robot_in_hidden_groups_is_shown_all_the_same() -> None:
 
 
 def test_the_ground_is_as_high_as_the_simulation_has_it(show_of: Callable[..., Show]) -> None:
-    terrain = show_of("quadruped-rough", terrain={"levels": 2, "columns": 6}).live.robots.terrain
+    terrain = show_of("quadruped-rough", terrain={"levels": 2, "columns": 10}).live.robots.terrain
     assert terrain is not None
     points, faces = surface_around(terrain, np.array([3.0, -2.0]), 20)
     assert points.shape == (41 * 41, 3)
@@ -62,7 +62,7 @@ def test_the_ground_is_as_high_as_the_simulation_has_it(show_of: Callable[..., S
 
 
 def test_another_part_is_shown_when_the_robot_has_gone_on(show_of: Callable[..., Show]) -> None:
-    terrain = show_of("quadruped-rough", terrain={"levels": 2, "columns": 6}).live.robots.terrain
+    terrain = show_of("quadruped-rough", terrain={"levels": 2, "columns": 10}).live.robots.terrain
     assert terrain is not None
     patch = GroundPatch(terrain)
     assert patch.around(np.zeros(2)) is not None

@@ -73,6 +73,8 @@ class ActionConfig:
 
     lag: Steps = (0.0, 0.0)
     """Physics steps until an action takes effect, drawn at each reset (whole numbers)."""
+    scale: PositiveFloat = 1.0
+    """Factor of every motor's action_scale. Actions end at −1 and 1: what climbs must reach further than what walks."""
 
 
 Goal = Literal["velocity", "position", "pose", "jump"]

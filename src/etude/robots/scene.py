@@ -162,7 +162,7 @@ def build_scene(
         effort_limit=np.array([_limit(motors[name], networks) or np.inf for name in names]),
         stall_torque=np.array([motors[name].stall_torque or motors[name].effort_limit or np.inf for name in names]),
         velocity_limit=np.array([motors[name].velocity_limit or np.inf for name in names]),
-        action_scale=np.array([motors[name].action_scale for name in names]),
+        action_scale=config.action.scale * np.array([motors[name].action_scale for name in names]),
         controls_position=np.array([motors[name].control == "position" for name in names]),
         sensors=sensors,
         contact_bodies=touched,

@@ -118,15 +118,19 @@ def test_weights_stay_at_length_1_and_scales_at_theirs() -> None:
     for network in (workflow.actor, workflow.critic):
         network.requires_grad_(False)
         for name, module in network.named_modules():
-            if isinstance(module, nn.Linear):
-                torch.testing.assert_close(module.weight.norm(dim=1), torch.ones(module.out_features), msg=name)
-                rows += module.out_features
-            elif isinstance(module, nn.BatchNorm1d):
-                both = torch.cat([module.weight, module.bias]).norm()
-                assert float(both) == pytest.approx(math.sqrt(module.num_features), rel=1e-5)
+            if isinstance(module, nn.BatchNorm1d):
+                several = getattr(module, "several", (1, module.num_features))
+                both = torch.cat([module.weight.view(several), module.bias.view(several)], 1).norm(dim=1)
+                torch.testing.assert_close(both, torch.full((several[0],), math.sqrt(several[1])), msg=name)
                 assert float(module.bias.abs().max()) > 0
             elif isinstance(module, nn.RMSNorm):
                 assert float(module.weight.norm()) == pytest.approx(math.sqrt(module.weight.numel()), rel=1e-5)
+            elif hasattr(module, "weight"):
+                torch.testing.assert_close(module.weight.norm(dim=-1), torch.ones(module.weight.shape[:-1]), msg=name)
+                rows += module.weight[..., 0].numel()
+            elif hasattr(module, "scale"):
+                lengths = torch.full((2,), math.sqrt(module.scale.shape[1]))
+                torch.testing.assert_close(module.scale.flatten(1).norm(dim=1), lengths, msg=name)
     assert rows > 50
 
 

@@ -11,6 +11,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from etude.components.networks.batched_residual_mlp import BatchedResidualMLP
+from etude.components.networks.groups import GroupReader, group_of_all
 from etude.components.networks.keyed_encoder import SINGLE
 from etude.components.networks.mlp import MLP
 from etude.components.networks.normed_mlp import BatchedNormedMLP
@@ -64,7 +66,12 @@ class Ensemble(nn.Module):
         if len(members) > 1 and all(type(member) is MLP and not list(member.encoder.parameters()) for member in members):
             whole: nn.Module = BatchedMLP(plain)
         else:
-            whole = BatchedNormedMLP(plain) if BatchedNormedMLP.fits(members) else Ensemble(members)
+            batched = next((kind for kind in (BatchedNormedMLP, BatchedResidualMLP) if kind.fits(members)), Ensemble)
+            group = group_of_all(members)
+            if group is not None and BatchedResidualMLP.fits([member.network for member in plain]):
+                whole = GroupReader(BatchedResidualMLP([member.network for member in plain]), *group)
+            else:
+                whole = batched(plain)
         return remember(whole, recipe_with_parts("ensemble", members))
 
     def forward(self, observation: Observation) -> Tensor:

@@ -8,8 +8,7 @@
     exploring    the noise of a decision is held for n steps, P(n) ∝ 1/n²
 
 Temperature and targets are SAC's. Without a target network (`target_network: false`) and with means for distributions
-(`atoms: 1`) it is CrossQ (Bhatt et al. 2024), which the networks `batch_normed_mlp` are for. The step size falls in a straight
-line where the published code has a cosine.
+(`atoms: 1`) it is CrossQ (Bhatt et al. 2024), which the networks `batch_normed_mlp` are for.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from etude.learning.update import Batch, Metrics, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State
 from etude.workflows.sac import SAC, SACConfig
 
-FALLING = Schedule(3e-4, 1.5e-4)
+FALLING = Schedule(3e-4, 1.5e-4, shape="cosine")
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class FlashSACConfig(SACConfig):
     name: str = "flash_sac"
     """The registered name of the algorithm."""
     learning_rate: PositiveSchedule = FALLING
-    """Step size. Higher learns faster and breaks sooner; falls to its half over the run by default."""
+    """Step size. Higher learns faster and breaks sooner; falls to its half along a cosine by default."""
     batch_size: PositiveInt = 512
     """Transitions per gradient step. Batch norms need them not too few."""
     tau: Annotated[float, Bounds(low=0, high=1, low_open=True)] = 0.01

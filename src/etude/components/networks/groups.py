@@ -53,6 +53,12 @@ class GroupReader(nn.Module):
         return {SINGLE: group, **{name: observation[name] for name in self.beside}} if self.beside else group
 
 
+def group_of_all(networks: Sequence[nn.Module]) -> tuple[str, tuple[str, ...]] | None:
+    """Return the part of the observation that all of several networks see, and what they see beside; None where they differ."""
+    seen = {(each.key, each.beside) if type(each) is GroupReader else None for each in networks}
+    return seen.pop() if len(seen) == 1 else None
+
+
 class RememberingGroupReader(GroupReader, MemoryNetwork):  # type: ignore[override] # the same arguments
     """One that carries a state from step to step."""
 

@@ -28,6 +28,8 @@ from etude.config.constraints import Component, NonNegativeInt, PositiveInt
 
 MOMENTUM = 0.01
 """How far running statistics move with each batch."""
+LEAST = 1e-8
+"""Lengths are not divided by less."""
 APART = 3.0
 """SimbaV2: the number that is put beside an observation, so that its length is not lost."""
 
@@ -77,7 +79,7 @@ class ResidualMLP(FeedForward):
         size = self.encoder.size
         if config.norm == "batch":
             begin: list[nn.Module] = [BatchNorm(size, unit=unit), weight(size, width)]
-            blocks: list[nn.Module] = [_BatchBlock(width, inside, weight, unit=unit) for _ in range(config.blocks)]
+            blocks: list[nn.Module] = [BatchBlock(width, inside, weight, unit=unit) for _ in range(config.blocks)]
             end: list[nn.Module] = [RMSNorm(width, unit=unit)]
         elif config.norm == "layer":
             begin, end = [weight(size, width)], [nn.LayerNorm(width)]
@@ -103,7 +105,7 @@ class Weight(nn.Linear):
     def project_(self) -> None:
         """Bring the rows back to length 1."""
         if self.is_unit:
-            self.weight.copy_(functional.normalize(self.weight, dim=1))
+            to_length_1_(self.weight)
 
 
 class Head(nn.Linear):
@@ -119,7 +121,7 @@ class Head(nn.Linear):
     def project_(self) -> None:
         """Bring the rows back to length 1."""
         if self.is_unit:
-            self.weight.copy_(functional.normalize(self.weight, dim=1))
+            to_length_1_(self.weight)
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -129,12 +131,16 @@ class BatchNorm(nn.BatchNorm1d):
         super().__init__(size, momentum=MOMENTUM)
         self.is_unit = unit
 
+    def forward(self, input: Tensor) -> Tensor:
+        """(B, size) → the same; batches are not counted, which would be a kernel each time."""
+        return normalised(self, input)
+
     @torch.no_grad()
     def project_(self) -> None:
         """Bring scale and shift back to the length √size."""
         if self.is_unit:
             both = torch.cat([self.weight, self.bias])
-            factor = math.sqrt(self.num_features) / both.norm().clamp(min=1e-8)
+            factor = math.sqrt(self.num_features) / both.norm().clamp(min=LEAST)
             self.weight.mul_(factor)
             self.bias.mul_(factor)
 
@@ -143,14 +149,14 @@ class RMSNorm(nn.RMSNorm):
     """RMSNorm whose scale keeps its first length."""
 
     def __init__(self, size: int, *, unit: bool) -> None:
-        super().__init__(size, eps=1e-5)
+        super().__init__(size, eps=1e-6)
         self.is_unit = unit
 
     @torch.no_grad()
     def project_(self) -> None:
         """Bring the scale back to the length √size."""
         if self.is_unit:
-            self.weight.mul_(math.sqrt(self.weight.numel()) / self.weight.norm().clamp(min=1e-8))
+            self.weight.mul_(math.sqrt(self.weight.numel()) / self.weight.norm().clamp(min=LEAST))
 
 
 class Scale(nn.Module):
@@ -165,13 +171,16 @@ class Scale(nn.Module):
         return values * self.scale
 
 
-class _BatchBlock(nn.Module):
+class BatchBlock(nn.Module):
+    """Two layers with batch norms, and what went in."""
+
     def __init__(self, width: int, inside: int, weight: Callable[[int, int], Weight], *, unit: bool) -> None:
         super().__init__()
         self.out, self.back = weight(width, inside), weight(inside, width)
         self.norm_out, self.norm_back = BatchNorm(inside, unit=unit), BatchNorm(width, unit=unit)
 
     def forward(self, values: Tensor) -> Tensor:
+        """(B, width) → the same"""
         inner = self.norm_out(self.out(values)).relu()
         return values + self.norm_back(self.back(inner)).relu()
 
@@ -205,6 +214,17 @@ class _ToSphere(nn.Module):
 class _Length1(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         return functional.normalize(values, dim=-1)
+
+
+def to_length_1_(rows: Tensor) -> None:
+    """Bring rows (..., size) to length 1, in place."""
+    rows.div_(torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_(min=LEAST))
+
+
+def normalised(norm: nn.BatchNorm1d, values: Tensor) -> Tensor:
+    """Return what a batch norm makes of values (B, C, ...); it does all but count."""
+    told = (norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.training, norm.momentum or 0.0, norm.eps)
+    return functional.batch_norm(values, *told)
 
 
 def projection(*networks: nn.Module) -> Callable[[], None]:

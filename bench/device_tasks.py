@@ -274,8 +274,13 @@ def _shares(spec: str, copies: int, words: tuple[str, ...], device: torch.device
     run = _begun(spec, device, options, f"environment.num_envs={copies}", LONG, *words)
     for _ in range(6):
         run._run_cycle()
+    return _parts(run, 2 if options.quick else 20, device)
+
+
+def _parts(run: Orchestrator, cycles: int, device: torch.device) -> dict[str, Any]:
+    """Say how long each hook of a cycle takes, waited for by itself, and which kernels a cycle has."""
     spent: dict[str, float] = {}
-    call, cycles = run._call, 2 if options.quick else 20
+    call = run._call
 
     def timed(action: Any) -> Any:
         _wait(device)
@@ -326,12 +331,18 @@ def _flash_sac(device: torch.device, options: Options) -> Iterator[Case]:
 
 
 def _updating(spec: str, way: str, device: torch.device, options: Options) -> dict[str, Any]:
-    run = _begun(spec, device, options, "algorithm.learning_starts=600", f"experiment.compile={way}")
+    begun = time.perf_counter()
+    run = _begun(spec, device, options, "algorithm.learning_starts=600", f"experiment.compile={way}", "experiment.tf32=true")
     while run.counters.updates < 20:
         run._run_cycle()
+    _wait(device)
+    start = time.perf_counter() - begun
     before, count = run.counters.env_steps, 20 if options.quick else 500
     seconds = _timed(run._run_cycle, count, device)
-    return {"steps_per_s": (run.counters.env_steps - before) * count / (count + 1) / seconds}
+    told = {"steps_per_s": (run.counters.env_steps - before) * count / (count + 1) / seconds, "start_s": start}
+    while run.counters.updates % 2 == 0:  # so that the cycle whose kernels are counted has all stages
+        run._run_cycle()
+    return {**told, **_parts(run, 20 if options.quick else 100, device)}
 
 
 PARTS: dict[str, Callable[[torch.device, Options], Iterator[Case]]] = {

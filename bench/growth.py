@@ -21,6 +21,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement, about")
     parser.add_argument("--most", type=int, help="leave out what is larger")
+    parser.add_argument("--sizes", type=int, nargs="+", help="measure these")
+    parser.add_argument("--limit-s", type=float, default=60.0, help="of one row; a part ends with the first that takes longer")
     parser.add_argument("--root", type=Path, help="where saves and runs are written (default: a temporary folder)")
     parser.add_argument("--words", nargs="+", default=[], metavar="WORD", help="settings for trainings")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("growth.json"))
@@ -56,7 +59,8 @@ def main() -> int:
             for row in PARTS[part](options):
                 measured.append({"part": part, "device": _name(options.device, part), **row})
                 print("  ".join(f"{key} {_plain(value)}" for key, value in measured[-1].items()), flush=True)
-                _merge(options.out, measured)
+                _merge(options.out, [each for each in measured if "error" not in each])
+                failed += "error" in row
         except Exception as error:  # noqa: BLE001 # the other parts are measured all the same
             failed += 1
             print("\n".join(traceback.format_exc().strip().splitlines()[-8:]), file=sys.stderr)
@@ -81,21 +85,41 @@ def _name(device: str, part: str) -> str:
 
 
 def _copies(options: argparse.Namespace) -> Iterator[Row]:
+    for task in TASKS:
+        for copies in _sizes(COPIES, options):
+            begun = time.perf_counter()
+            yield (row := _told({"task": task, "copies": copies}, partial(_stepped, task, copies, options)))
+            if "error" in row or time.perf_counter() - begun > options.limit_s:
+                break
+
+
+def _told(what: Row, measure: Callable[[], Row]) -> Row:
+    """Return a row; of what there is no memory for, that it was so."""
+    import torch
+
+    try:
+        return {**what, **measure()}
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        return {**what, "error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"}
+    finally:
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _stepped(task: str, copies: int, options: argparse.Namespace) -> Row:
     import torch
 
     from etude.config.schema import EnvironmentConfig
     from etude.environments.make import make_environment
 
     device = torch.device(options.device)
-    for task in TASKS:
-        for copies in _up_to(COPIES, options.most):
-            vector = make_environment(EnvironmentConfig(id=task, num_envs=copies, backend="torch"), device=device)
-            vector.reset(range(copies))
-            action = torch.zeros(copies, dtype=torch.int64, device=device)
-            many, steps = _stepping(vector, action)
-            rate = steps * _rate(many, options)
-            learning, start = _learning(task, copies, options)
-            yield {"task": task, "copies": copies, "steps_per_s": copies * rate, "learning_per_s": learning, "start_s": start}
+    vector = make_environment(EnvironmentConfig(id=task, num_envs=copies, backend="torch"), device=device)
+    vector.reset(range(copies))
+    many, steps = _stepping(vector, torch.zeros(copies, dtype=torch.int64, device=device))
+    rate = steps * _rate(many, options)
+    learning, start = _learning(task, copies, options)
+    return {"steps_per_s": copies * rate, "learning_per_s": learning, "start_s": start}
 
 
 def _stepping(vector: Any, action: Any) -> tuple[Callable[[], Any], int]:
@@ -133,27 +157,33 @@ def _learning(task: str, copies: int, options: argparse.Namespace) -> tuple[floa
 
 
 def _robots(options: argparse.Namespace) -> Iterator[Row]:
+    for robots in _sizes(ROBOTS, options, ON_CPU if options.device == "cpu" else None):
+        begun = time.perf_counter()
+        yield (row := _told({"robots": robots}, partial(_robots_stepped, robots, options)))
+        if "error" in row or time.perf_counter() - begun > options.limit_s:
+            return
+
+
+def _robots_stepped(robots: int, options: argparse.Namespace) -> Row:
     import torch
 
     from etude.config.compose import compose
     from etude.environments.make import make_environment
 
     device = torch.device(options.device)
-    for robots in _up_to(ROBOTS, options.most or (ON_CPU if options.device == "cpu" else None)):
-        config = compose("quadruped-flat:ppo", words=[f"environment.num_envs={robots}"]).config.environment
-        begun = time.perf_counter()
-        vector = make_environment(config, training=True, device=device, capture=device.type == "cuda")
+    config = compose("quadruped-flat:ppo", words=[f"environment.num_envs={robots}"]).config.environment
+    begun = time.perf_counter()
+    vector = make_environment(config, training=True, device=device, capture=device.type == "cuda")
+    try:
         vector.reset(range(robots))
         space = vector.single_action_space
         action = torch.zeros(robots, *(space.shape or ()), device=vector.device)
         for _ in range(5):  # captures, where that is done
             vector.step(action)
         start = time.perf_counter() - begun
-        rate = _rate(lambda vector=vector, action=action: vector.step(action), options)
-        yield {"robots": robots, "steps_per_s": robots * rate, "start_s": start}
+        return {"steps_per_s": robots * _rate(lambda: vector.step(action), options), "start_s": start}
+    finally:
         vector.close()
-        del vector
-        gc.collect()
 
 
 def _saves(options: argparse.Namespace) -> Iterator[Row]:
@@ -163,7 +193,7 @@ def _saves(options: argparse.Namespace) -> Iterator[Row]:
     from etude.runs.checkpoint import CheckpointStore
 
     copies, chunk = 100, None
-    for count in _up_to(TRANSITIONS, options.most):
+    for count in _sizes(TRANSITIONS, options):
         with tempfile.TemporaryDirectory(prefix="etude-growth-", dir=options.root) as folder:
             store = CheckpointStore(Path(folder), keep=2)
             buffer = ReplayBuffer(count, copies)
@@ -206,7 +236,7 @@ def _runs(options: argparse.Namespace) -> Iterator[Row]:
         root, there = Path(folder), 1
         make_runs(root, 1)
         pattern = next(path for path in root.iterdir() if path.is_dir() and path.name[0] not in ".@")
-        for count in _up_to(RUNS, options.most):
+        for count in _sizes(RUNS, options):
             while there < count:  # a copy is as good as a run that was made, and made sooner
                 there += 1
                 _copy_run(pattern, root / f"{pattern.name[:-6]}{there:06}")
@@ -257,8 +287,9 @@ def _wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def _up_to(sizes: tuple[int, ...], most: int | None) -> list[int]:
-    return [size for size in sizes if most is None or size <= most]
+def _sizes(usual: tuple[int, ...], options: argparse.Namespace, most: int | None = None) -> list[int]:
+    most = options.most or most
+    return [size for size in options.sizes or usual if most is None or size <= most]
 
 
 def _plain(value: Any) -> str:

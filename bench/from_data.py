@@ -7,12 +7,17 @@
 
 Every training is `etude train` in a process of its own. At its time limit it is asked to stop, saves itself and is measured as
 it is. `from_data.json` is written anew after each, so that whatever ends this early leaves what was found until then.
+
+Datasets and results that the folder has already are not made again; without its result, something is measured anew. `--only
+REGEX` takes the jobs whose names it finds, and what they need: where demonstrations are, `imitate --only dp` trains nothing but
+Diffusion Policies.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +27,7 @@ if __package__ in (None, ""):
 
 import torch
 
-from bench.from_data_jobs import Job, Jobs, Step
+from bench.from_data_jobs import Job, Jobs, Step, due
 
 MEASURE = str(Path(__file__).resolve().with_name("from_data_measures.py"))
 TASKS = {"cheetah": ("HalfCheetah-v5", (1,)), "hopper": ("Hopper-v5", (1, 2))}
@@ -49,12 +54,14 @@ class Plan:
         yield from sorted(found, key=lambda job: any(extra in job.name for extra in EXTRAS))
 
     def _chunk(self) -> Iterator[Job]:
-        words = ["--out", str(self._result("chunk")), "--rounds", "5" if self.quick else "100"]
-        yield Job("chunk", "chunk", [self._measure("chunk", *words, limit_s=120)], gpu=True, alone=True)
+        words = ["--out", str(self._result("chunk")), "--rounds", "5" if self.quick else str(self.options.rounds)]
+        measure = self._measure("chunk", *words, limit_s=120)
+        yield Job("chunk", "chunk", [measure], gpu=True, alone=True, makes=self._made("chunk"))
 
     def _two_ways(self) -> Iterator[Job]:
         data = "two-ways"
-        yield Job("two-ways-data", "two-ways", [self._etude("dataset", "convert", "script:TwoWays-v0", data)])
+        convert = self._etude("dataset", "convert", "script:TwoWays-v0", data)
+        yield Job("two-ways-data", "two-ways", [convert], makes=(f"datasets/{data}/dataset.json",))
         quick = ("algorithm.updates=20", "algorithm.batch_size=16") if self.quick else ()
         for seed in self.seeds:
             yield self._learner(
@@ -73,7 +80,7 @@ class Plan:
                 words += ["algorithm.learning_starts=200"] if self.quick else []
                 run = f"sac-{name}-{seed}"
                 train = self._train(f"{task}:sac", run, seed, *words, gpu=True, limit_s=self.options.sac_s)
-                yield Job(run, "imitate", [train, self._policy(run)], gpu=True)
+                yield Job(run, "imitate", [train, self._policy(run)], gpu=True, makes=self._made(run))
 
     def _imitate(self) -> Iterator[Job]:
         yield from self._demonstrators(*TASKS)
@@ -82,7 +89,7 @@ class Plan:
             candidates = [str(self._result(run)) for run in runs]
             words = ["--results", *candidates, "--episodes", "2" if self.quick else "200", "--name", name]
             step = self._measure("record", *words, "--out", str(self._result(f"{name}-data")), limit_s=200)
-            yield Job(f"{name}-data", "imitate", [step], needs=tuple(runs), gpu=False, cores=4)
+            yield Job(f"{name}-data", "imitate", [step], needs=tuple(runs), cores=4, makes=self._made(f"{name}-data", name))
         tiny = ("algorithm.updates=20",) if self.quick else ()
         chunks = ["--action-steps", *map(str, CHUNKS)]
         for seed in self.seeds:
@@ -110,7 +117,7 @@ class Plan:
         early = [600, 840, 1200] if self.quick else [*EARLY]
         words = ["--run", "sac-cheetah-1", "--steps", *map(str, early), "--episodes", "1" if self.quick else "67"]
         made = self._measure("mix", *words, "--name", "medium", "--out", str(self._result("medium-data")), limit_s=900)
-        yield Job("medium-data", "medium", [made], after=("sac-cheetah-1",), cores=1)
+        yield Job("medium-data", "medium", [made], after=("sac-cheetah-1",), makes=self._made("medium-data", "medium"))
         tiny = ["algorithm.updates=20"] if self.quick else []
         fine = 300 if self.quick else self.options.finetune_steps
         updates = [] if self.quick else [f"algorithm.updates={self.options.offline_updates}"]
@@ -134,7 +141,7 @@ class Plan:
         cores = cores or (1 if gpu else int(self.options.threads))
         train = self._train(spec, run, seed, f"buffers.data.dataset={data}", *words, gpu=gpu, cores=cores, limit_s=limit_s)
         steps = [train, self._policy(run, *(more or []), measure=measure, gpu=gpu)]
-        return Job(run, part, steps, needs=(f"{data}-data",), gpu=gpu, cores=cores)
+        return Job(run, part, steps, needs=(f"{data}-data",), gpu=gpu, cores=cores, makes=self._made(run))
 
     def _train(self, spec: str, run: str, seed: int, *words: str, gpu: bool, limit_s: float, cores: int = 1) -> Step:
         gpu = gpu and self.options.device == "cuda"
@@ -158,6 +165,9 @@ class Plan:
     def _measure(self, *words: str, limit_s: float) -> Step:
         return Step([sys.executable, MEASURE, *words], limit_s)
 
+    def _made(self, result: str, dataset: str | None = None) -> tuple[str, ...]:
+        return (f"results/{result}.json", *([] if dataset is None else [f"datasets/{dataset}/dataset.json"]))
+
     def _result(self, name: str) -> Path:
         return self.folder / "results" / f"{name}.json"
 
@@ -166,6 +176,7 @@ def main() -> None:
     """Run what was asked for, and write what it finds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help="chunk, two-ways, imitate, medium; all of them unless named")
+    parser.add_argument("--only", metavar="REGEX", help="the jobs whose names it finds, and what these need")
     parser.add_argument("--folder", type=Path, default=Path("from-data"), help="runs, datasets and results go here")
     parser.add_argument("--out", type=Path, help="where else the result is written, as it grows")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
@@ -185,6 +196,7 @@ def main() -> None:
     parser.add_argument("--offline-updates", type=int, default=100_000, help="of IQL and TD3+BC")
     parser.add_argument("--finetune-steps", type=int, default=50_000)
     parser.add_argument("--word", action="append", default=[], help="a setting for every training")
+    parser.add_argument("--rounds", type=int, default=100, help="chunks that are timed")
     parser.add_argument("--quick", action="store_true", help="tiny, to see that it runs")
     options = parser.parse_args()
     wrong = [part for part in options.parts if part not in PARTS]
@@ -193,7 +205,13 @@ def main() -> None:
     options.parts = options.parts or list(PARTS)
     options.folder = options.folder.resolve()
     (options.folder / "results").mkdir(parents=True, exist_ok=True)
-    Jobs([*Plan(options).jobs()], options).run()
+    try:
+        jobs = due([*Plan(options).jobs()], options.folder, options.only)
+    except re.error as error:
+        parser.error(f"--only {options.only}: is no regular expression: {error}")
+    if not jobs:
+        parser.error(f"--only {options.only}: finds none of the jobs of {', '.join(options.parts)}")
+    Jobs(jobs, options).run()
 
 
 if __name__ == "__main__":

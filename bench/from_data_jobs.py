@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ import torch
 
 State = Literal["waiting", "running", "done", "failed", "skipped"]
 ENDED = ("done", "failed", "skipped")
+UNFINISHED = "unfinished"
+"""What a result says until all of it was measured."""
 
 
 @dataclass
@@ -47,9 +50,30 @@ class Job:
     alone: bool = False
     after: tuple[str, ...] = ()
     """What must have begun."""
+    makes: tuple[str, ...] = ()
+    """Files of the folder; where they all are there already, it is done."""
     state: State = "waiting"
     seconds: list[float] = field(default_factory=list)
     stopped_early: bool = False
+
+
+def due(jobs: Sequence[Job], folder: Path, only: str | None = None) -> list[Job]:
+    """Return the jobs whose names `only` finds, and what these need; all of them without it. Those made before are done."""
+    for job in jobs:
+        job.state = "done" if job.makes and all(_is_whole(folder / name) for name in job.makes) else "waiting"
+    by_name, chosen = {job.name: job for job in jobs}, set[str]()
+    waiting = [job for job in jobs if only is None or re.search(only, job.name)]
+    while waiting:
+        job = waiting.pop()
+        chosen.add(job.name)
+        if job.state != "done":
+            waiting += [by_name[name] for name in (*job.needs, *job.after) if name in by_name and name not in chosen]
+    return [job for job in jobs if job.name in chosen]
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file is there, and, if it is a result, whether nothing more was to be measured."""
+    return path.is_file() and not ("results" in path.parts and UNFINISHED in json.loads(path.read_text()))
 
 
 @dataclass

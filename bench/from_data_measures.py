@@ -8,16 +8,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import numpy as np
 import torch
 
 import etude
+from bench.from_data_jobs import UNFINISHED
 from etude.config.compose import compose
 from etude.datasets.dataset import Dataset
 from etude.datasets.manifest import Manifest
@@ -211,8 +216,10 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=100)
     options = parser.parse_args(words)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    found = dict[str, Any]()
     for found in WHAT[options.what](options):
-        options.out.write_text(json.dumps(found, indent=1))
+        options.out.write_text(json.dumps({**found, UNFINISHED: True}, indent=1))
+    options.out.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

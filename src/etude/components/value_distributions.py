@@ -69,11 +69,12 @@ class CategoricalValue(ValueDistribution):
         """Return the distribution of `reward + discount · return` (B, atoms), on the same atoms.
 
         Each shifted atom shares its probability between its two neighbours by nearness; beyond the ends it goes to the end.
-        As one product, without scattering: (1 − distance) where that is above 0 is the share of every atom at once.
+        As one product, without scattering: of an atom at place b, clamp(i + 1 - b, 0, 1) lies at places 0 to i.
         """
-        shifted = (reward[:, None] + discount[:, None] * self.support).clamp(self._low, self._high)
-        distance = (shifted[:, None, :] - self.support[:, None]).abs() / self._gap  # (B, to, from)
-        return ((1 - distance).clamp(min=0) * probability[:, None, :]).sum(-1)
+        places = ((reward[:, None] + discount[:, None] * self.support).clamp(self._low, self._high) - self._low) / self._gap
+        ends = torch.arange(1, self.size + 1, device=places.device, dtype=places.dtype)[:, None]
+        up_to = ((ends - places[:, None, :]).clamp(0, 1) * probability[:, None, :]).sum(-1)  # (B, to), of (B, to, from)
+        return torch.cat([up_to[:, :1], up_to[:, 1:] - up_to[:, :-1]], 1)
 
     def errors(self, outputs: Tensor, following: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropy, and the divergence from the target, as Rainbow prioritises (Hessel et al. 2018)."""

@@ -12,9 +12,9 @@ from etude.config.robots import RobotConfig
 from etude.errors import EtudeError
 from etude.files.atomic import write_json_atomic
 from etude.files.documents import DocumentError, read_json
-from etude.files.regular import own_folder, read_bytes
+from etude.files.regular import own_folder
 from etude.robots.models.description import SUFFIXES, load_robot, shipped_robots
-from etude.robots.models.stored_networks import store_networks, use_stored_networks
+from etude.robots.models.stored_networks import check_stored, store_networks, use_stored_networks
 
 FOLDER = "robot"
 NOTE = "robot.json"
@@ -135,13 +135,7 @@ def _check_copy(folder: Path, name: str, digest: str) -> None:
     own_folder(folder)
     for above in path.relative_to(folder).parents:
         own_folder(folder / above)
-    try:
-        found = hashlib.sha256(read_bytes(path, LARGEST)).hexdigest()
-    except FileNotFoundError:
-        found = None
-    if found != digest:
-        what = "is missing" if found is None else "is not the file that was stored"
-        raise EtudeError(f"{path}: {what}: the run was made with another robot; put the file back from a backup")
+    check_stored(path, digest, LARGEST, "another robot")
 
 
 def _digest(path: Path) -> str | None:

@@ -50,7 +50,7 @@ def use_stored_networks(task: RobotConfig, provenance: Path) -> str | None:
     for named, said in note.items():
         own_folder(folder)
         for kind, digest in said["files"].items():
-            _check(folder / f"{said['number']}{kind}", digest)
+            check_stored(folder / f"{said['number']}{kind}", digest, LARGEST, "other motors")
         stored[named] = str((folder / str(said["number"])).resolve())
         files = files_of_network(originals[named]) if named in originals else ()
         if any(file.is_file() and _digest(file) != said["files"][kind] for file, kind in zip(files, KINDS, strict=False)):
@@ -97,14 +97,15 @@ def _note(path: Path) -> Mapping[str, Any]:
     return networks
 
 
-def _check(path: Path, digest: str) -> None:
+def check_stored(path: Path, digest: str, largest: int, other: str) -> None:
+    """Raise unless a file that is stored with a run is what it was: a run that was made with `other` would go on with it."""
     try:
-        found = hashlib.sha256(read_bytes(path, LARGEST)).hexdigest()
+        found = hashlib.sha256(read_bytes(path, largest)).hexdigest()
     except FileNotFoundError:
         found = None
     if found != digest:
         what = "is missing" if found is None else "is not the file that was stored"
-        raise EtudeError(f"{path}: {what}: the run was made with other motors; put the file back from a backup")
+        raise EtudeError(f"{path}: {what}: the run was made with {other}; put the file back from a backup")
 
 
 def _digest(path: Path) -> str:

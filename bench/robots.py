@@ -2,6 +2,7 @@
 
 python bench/robots.py --mjlab FOLDER                    # the Go1 task, 4,096 robots: Etude, mjlab, Etude, mjlab, ...
 python bench/robots.py --own --robots 4096 16384         # Etude alone: its quadruped with everything on
+python bench/robots.py --own --way "as is" --way compiled experiment.compile=on          # and in several ways, in turn
 """
 
 from __future__ import annotations
@@ -53,11 +54,17 @@ def _both_sides(options: argparse.Namespace) -> list[Side]:
 
 
 def _own_sides(options: argparse.Namespace) -> list[Side]:
-    return [_etude(options, f"etude {task}", (task,)) for task in options.tasks]
+    profile = ("--profile",) if options.profile else ()
+    ways = options.way or [[""]]
+    return [
+        _etude(options, f"{task}, {way}" if way else f"etude {task}", (task, *profile), words)
+        for task in options.tasks
+        for way, *words in ways
+    ]
 
 
-def _etude(options: argparse.Namespace, name: str, arguments: tuple[str, ...]) -> Side:
-    words = ("--words", *options.words) if options.words else ()
+def _etude(options: argparse.Namespace, name: str, arguments: tuple[str, ...], more: Sequence[str] = ()) -> Side:
+    words = ("--words", *options.words, *more) if options.words or more else ()
     return Side(name, options.etude_python, options.etude_path, ("robots_etude.py", *arguments, *words))
 
 
@@ -122,15 +129,16 @@ def _summary(name: str, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _show(result: dict[str, Any]) -> None:
     lines = [f"{result['robots']:,} robots, {result['rounds']} rounds of {result['iterations']} iterations, env-steps/s"]
-    lines.append(f"{'side':<14}{'median':>12}{'best':>12}{'worst':>12}{'collect s':>11}{'learn s':>9}{'Etude ÷ side':>16}")
+    width = max(14, *(len(side["name"]) + 2 for side in result["sides"]))
+    lines.append(f"{'side':<{width}}{'median':>12}{'best':>12}{'worst':>12}{'collect s':>11}{'learn s':>9}{'Etude ÷ side':>16}")
     for side in result["sides"]:
         if side["failed"] is not None:
-            lines.append(f"{side['name']:<14}{side['failed']}")
+            lines.append(f"{side['name']:<{width}}{side['failed']}")
             continue
         speeds = "".join(f"{side[key]:>12,.0f}" for key in ("median", "best", "worst"))
         ratio = side.get("etude_is_faster")
         told = "" if ratio is None else f"{ratio['median']:.2f} ({ratio['best']:.2f})"
-        lines.append(f"{side['name']:<14}{speeds}{side['collect_s']:>11.3f}{side['learn_s']:>9.3f}{told:>16}")
+        lines.append(f"{side['name']:<{width}}{speeds}{side['collect_s']:>11.3f}{side['learn_s']:>9.3f}{told:>16}")
     sys.stdout.write("\n".join(lines) + "\n\n")
 
 
@@ -140,6 +148,11 @@ def _parser() -> argparse.ArgumentParser:
     here = environment("PYTHONPATH", "")
     parser.add_argument("--own", action="store_true", help="Etude alone, on --tasks")
     parser.add_argument("--tasks", nargs="+", default=["full"], choices=["full", "flat", "rough"], help="with --own")
+    parser.add_argument(
+        "--way", nargs="+", action="append", default=[], metavar=("NAME", "KEY=VALUE"),
+        help="with --own: a way to run, with more settings; several are measured in turn",
+    )  # fmt: skip
+    parser.add_argument("--profile", action="store_true", help="with --own: also count kernels, and name the costliest")
     parser.add_argument("--robots", type=int, nargs="+", default=[4096])
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each side")
     parser.add_argument("--iterations", type=int, default=30, help="timed iterations of each")

@@ -11,7 +11,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,16 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     if options.split:
         orchestrator.stopwatch.now = _waiting_clock(device)
     before, last = {"collect": 0.0, "update": 0.0}, {}
-    for row in orchestrator.rows():
+    rows = orchestrator.rows()
+    for row in islice(rows, options.warm_up + options.iterations):
         now = {name: orchestrator.stopwatch.spent.get(name, 0.0) for name in before}
         clock.tick(now["collect"] - before["collect"], now["update"] - before["update"])
         before = now
         last = row
     environment: Any = orchestrator.collector.environment.base
+    kernels = {"kernels": kernels_of(rows)} if options.profile else {}
+    for _ in rows:  # to its end
+        pass
     return {
         "side": "etude",
         "task": options.task,
@@ -72,13 +77,39 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "split": options.split,
         "simulator": type(environment.simulation).__name__,
         "compile": config.experiment.compile,
+        "updates": orchestrator.workflow._executor.mode,
+        "parts_compiled": [part.is_compiled for part in environment.traced],
         "seen": {name: group.size for name, group in environment.groups.items()},
         "last_row": {
             key: last[key] for key in ("env_steps", "updates", "collect/return_mean", "collect/length_mean") if key in last
         },
         "versions": versions("etude", "mujoco", "mujoco-warp", "warp-lang", "torch"),
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else "cpu",
+        **kernels,
     }
+
+
+def kernels_of(rows: Iterator[Any], most: int = 25) -> dict[str, Any]:
+    """Return how many kernels one more iteration takes, how long, and which of them the longest. Empty on a CPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        next(rows)
+        torch.cuda.synchronize()
+    events = sorted(profile.key_averages(), key=lambda event: -event.self_device_time_total)
+    kinds = {"physics": ("mujoco_warp", "_cuda_kernel_forward")}
+    told: dict[str, Any] = {
+        "count": sum(event.count for event in events),
+        "ms": sum(event.self_device_time_total for event in events) / 1e3,
+        "costliest": [f"{e.key[:90]} {e.count} {e.self_device_time_total / 1e3:.2f} ms" for e in events[:most]],
+    }
+    for kind, marks in kinds.items():
+        own = [event for event in events if any(mark in event.key for mark in marks)]
+        told[kind] = {"count": sum(e.count for e in own), "ms": sum(e.self_device_time_total for e in own) / 1e3}
+    return told
 
 
 def _words(options: argparse.Namespace, device: str) -> list[str]:
@@ -88,7 +119,7 @@ def _words(options: argparse.Namespace, device: str) -> list[str]:
         f"experiment.seed={options.seed}",
         *(["experiment.tf32=true"] if device.startswith("cuda") else []),  # as mjlab sets it
         f"environment.num_envs={options.num_envs}",
-        f"training.total_steps={(options.warm_up + options.iterations) * rollout}",
+        f"training.total_steps={(options.warm_up + options.iterations + options.profile) * rollout}",
         "training.early_stop=off",
         "evaluation.every_steps=0",
         "checkpoint.every_steps=0",
@@ -123,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--split", action="store_true", help="wait for the device between collecting and learning, to tell them apart"
     )
+    parser.add_argument("--profile", action="store_true", help="also count the kernels of one more iteration")
     parser.add_argument("--words", nargs="*", default=[], metavar="KEY=VALUE", help="more settings")
     return parser
 

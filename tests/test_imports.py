@@ -126,6 +126,7 @@ def test_only_borders_catch_everything() -> None:
     borders |= {"telemetry/monitor.py", "telemetry/alert_delivery.py"}  # who hears of alerts, and networks
     borders |= {"training/sampling_process.py"}  # its learner raises what it is told
     borders |= {"compute/kept_code.py"}  # torch's own files of code, in a format that may change
+    borders |= {"compute/traced.py"}  # torch's compiler, on code of anybody's: that runs as it is, and raises what is its own
     borders |= {"inspecting/desk.py"}  # an environment's failure ends its inspection, not the server
     for path in _modules():
         for node in _nodes(path):

@@ -118,6 +118,27 @@ def test_a_side_that_fails_is_told_and_fails_the_bench(tmp_path: Path, capsys: p
     assert [side["failed"] for side in result["sides"]] == ["exit 1: nothing was said"] * 2
 
 
+def test_ways_are_measured_in_turn_with_words_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def answer(robots: int, side: bench.Side, options: object) -> dict[str, float]:
+        asked.append((side.name, side.arguments))
+        return {"steps_per_s": 100.0, "collect_s": 0.1, "learn_s": 0.1}
+
+    monkeypatch.setattr(bench, "_measure_once", answer)
+    ways = ["--way", "as is", "--way", "compiled", "experiment.compile=on"]
+    assert bench.main(["--own", *ways, "--rounds", "2", "--words", "algorithm.epochs=1", "--profile"]) == 0
+    script, plain = "robots_etude.py", ("--words", "algorithm.epochs=1")
+    turn = [
+        ("full, as is", (script, "full", "--profile", *plain)),
+        ("full, compiled", (script, "full", "--profile", *plain, "experiment.compile=on")),
+    ]
+    assert asked == turn * 2
+    assert "full, compiled" in capsys.readouterr().out
+
+
 def test_rounds_are_summed_up_by_their_median_and_best(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

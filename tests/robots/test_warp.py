@@ -128,3 +128,26 @@ def test_a_robot_that_blows_up_where_the_task_ends_it_harms_nobody() -> None:
     assert all(bool(torch.isfinite(part).all()) for part in step.final_observation.values())
     later = run(environment, 5, 1)
     assert all(bool(torch.isfinite(part).all()) for part in later.observation.values())
+
+
+def test_compiled_parts_of_a_step_are_the_parts_themselves() -> None:
+    """Half a minute and more of compiling: here by a C++ compiler, on a GPU by Triton."""
+    pytest.importorskip("mujoco_warp")
+    changes: dict[str, Any] = {"observations": SEEN_BY_BOTH, "simulator": "warp", "randomization": RANDOM}
+    config = robots(4, training=True, **changes)._config
+    plain, compiled = (RobotVector(config, 4, training=True, compiles=compiles) for compiles in (False, True))
+    for environment in (plain, compiled):
+        environment.episode_steps = 7
+        environment.reset(range(4))
+    plain._on_host = False  # as on a GPU, where every step draws what new episodes need
+    for seed in range(20):
+        compiled.load_state_dict(plain.state_dict())
+        action = actions(plain, seed, 0.5)
+        ours, theirs = compiled.step(action), plain.step(action)
+        torch.testing.assert_close(ours.reward, theirs.reward, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(ours.observation, theirs.observation, atol=1e-4, rtol=1e-4)
+        assert torch.equal(ours.terminated | ours.truncated, theirs.terminated | theirs.truncated)
+        for name, value in compiled.state.drawn.items():
+            torch.testing.assert_close(value, plain.state.drawn[name])
+        assert torch.equal(compiled.generator.get_state(), plain.generator.get_state())
+    assert [part.is_compiled for part in compiled.traced] == [True] * 3

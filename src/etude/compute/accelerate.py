@@ -104,8 +104,13 @@ def compile_apart(
     Kernels on a GPU stay small unless the function is known to be taken in larger ones.
     """
     heed_no_advice(device)
-    on_gpu = _ON_GPU if small else {**_ON_GPU, "max_fusion_size": 64}
-    return CompiledApart(function, fixed, _ON_CPU if device.type == "cpu" else on_gpu, kept)
+    options = (_ON_CPU if device.type == "cpu" else _ON_GPU) if small else kernels_up_to(64, device)
+    return CompiledApart(function, fixed, options, kept)
+
+
+def kernels_up_to(size: int, device: torch.device) -> dict[str, Any]:
+    """Return how to compile for a device, on a GPU with at most so many operations joined in a kernel."""
+    return _ON_CPU if device.type == "cpu" else {**_ON_GPU, "max_fusion_size": size}
 
 
 def at_once(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:

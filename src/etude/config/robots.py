@@ -254,6 +254,9 @@ class SolverConfig:
     at least 16 if the model can have as many."""
     constraints: PositiveInt | None = None
     """On a GPU: rows of constraints of each robot that there is room for. Default: enough for one that lies on the ground."""
+    unrolled: bool = False
+    """On a GPU: take all iterations in every physics step, without a look at whether some robot still needs them. The results
+    are the same; which is faster depends on how many robots there are and how many iterations."""
 
 
 @dataclass(frozen=True)

@@ -38,15 +38,16 @@ def make_environment(
     training: bool = False,
     device: torch.device | None = None,
     capture: bool = False,
+    compiles: bool = False,
 ) -> VectorEnvironment:
     """Build the environment a config describes, or one like it with another width or a way to look at it.
 
     Wrappers that are for training only are left out where it is not for `training`. `device` is the learner's: environments
-    that can simulate there do, and `capture` lets them capture their steps.
+    that can simulate there do, `capture` lets them capture their steps, and `compiles` compile them before.
     """
     count = num_envs or config.num_envs
     try:
-        made = _make_vector(config, count, render_mode, training=training, device=device, capture=capture)
+        made = _make_vector(config, count, render_mode, training=training, device=device, capture=capture, compiles=compiles)
     except MemoryError:
         raise UserError(f"environment.num_envs={count}: this many copies don't fit into memory; lower it") from None
     made.base.max_episode_steps = episode_limit(config)
@@ -62,10 +63,12 @@ def _make_vector(
     training: bool,
     device: torch.device | None,
     capture: bool,
+    compiles: bool,
 ) -> VectorEnvironment:
     wrappers = Wrappers(config.wrappers, training=training)
     if config.robot is not None:
-        return wrappers.wrap_vector(_make_robots(config, count, wrappers, training=training, device=device, capture=capture))
+        options = {"training": training, "device": device, "capture": capture, "compiles": compiles}
+        return wrappers.wrap_vector(_make_robots(config, count, wrappers, **options))
     if config.backend == "envpool" and not render_mode:
         return wrappers.wrap_vector(_make_pool(config, count, wrappers))  # needs no package but its own
     family = family_of(config.id)

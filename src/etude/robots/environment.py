@@ -14,6 +14,7 @@ from torch import Tensor
 
 from etude.compute.captured import Captured
 from etude.compute.random_streams import derive_seed
+from etude.compute.traced import Traced
 from etude.compute.trees import map_tree
 from etude.config.robots import RobotConfig
 from etude.config.schema import EnvironmentConfig
@@ -63,8 +64,13 @@ class RobotVector(VectorEnvironment):
         training: bool = False,
         device: torch.device | None = None,
         capture: bool = False,
+        compiles: bool = False,
     ) -> None:
-        """`device` is where the learner is; `capture` captures the parts of a step as CUDA graphs if they run there too."""
+        """`device` is where the learner is; `capture` captures the parts of a step as CUDA graphs if they run there too.
+
+        With `compiles` they are compiled before: what is not physics then takes some dozens of kernels in place of hundreds.
+        That is for GPUs; on a CPU it works as well, where the simulator is MuJoCo Warp.
+        """
         assert config.robot is not None
         task = config.robot
         self._config = config
@@ -85,7 +91,9 @@ class RobotVector(VectorEnvironment):
         self.dt = task.timestep * task.decimation
         self.max_episode_steps = self.episode_steps = config.max_episode_steps or task.usual_episode_steps
         self.generator = torch.Generator(self.device)
-        self.memory = Memory(self.scene, num_envs, self.device)
+        self._on_host = self.device.type == "cpu" and not compiles  # nobody compiles robots on the host but tests
+        self._captures, self._compiles = capture and self.device.type == "cuda", compiles
+        self.memory = Memory(self.scene, num_envs, self.device, apart=self._compiles)
         self.state = State(self.simulation, self.memory, self.dt, self.terrain)
         self.state.motion = self.motion
         self.levels = None if self.terrain is None else Levels(self.terrain, num_envs, self.generator, training=training)
@@ -118,7 +126,7 @@ class RobotVector(VectorEnvironment):
         self._weights = torch.tensor([weight for _, weight in self.rewards.values()], device=self.device)[:, None]
         self._counts_at_ends = torch.tensor([name == "termination" for name in self.rewards], device=self.device)[:, None]
         """The price of an end is paid whatever else a step was worth. (terms, 1) bool"""
-        self.trouble = Trouble([*self.rewards], len(self.scene.joints), self.device)
+        self.trouble = Trouble([*self.rewards], len(self.scene.joints), self.device, asks=self._on_host)
         self._action_scale = torch.as_tensor(self.scene.action_scale, dtype=torch.float32, device=self.device)
         # A motor that holds a velocity is asked for none by an action of 0.
         held = np.where(self.scene.controls_position, self.scene.default_pose, 0.0)
@@ -137,10 +145,23 @@ class RobotVector(VectorEnvironment):
         self.listener: Callable[[State], None] | None = None
         """Called with the state after every step, before any robot begins again."""
         self._view, self._camera = View(), None
-        self._on_host = self.device.type == "cpu"
-        self._captures = capture and self.device.type == "cuda"
-        captured = (lambda part: Captured(part, generators=[self.generator])) if self._captures else (lambda part: part)
-        self._aim_part, self._judge_part, self._look_part = map(captured, (self._aim, self._judge_and_begin, self._look))
+        self._own_memory = dict(vars(self.memory))
+        self.traced: list[Traced] = []
+        """The parts of a step that are compiled, or were to be."""
+        parts = (self._aim, self._judge_and_begin, self._look)
+        self._aim_part, self._judge_part, self._look_part = map(self._accelerated, parts)
+
+    def _accelerated(self, part: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a part of a step as it is to run."""
+        if self._compiles:
+            part = Traced(part, f"a robot task's {part.__name__.strip('_')}", forget=self._forget_traced)
+            self.traced.append(part)
+        return Captured(part, generators=[self.generator]) if self._captures else part
+
+    def _forget_traced(self) -> None:
+        """Drop what stands for tensors in code that was traced: of a state's moment, and what a term may have put in memory."""
+        self.state.refresh()
+        vars(self.memory).update(self._own_memory)
 
     # ---- building --------------------------------------------------------------------------------------------------------
 
@@ -300,14 +321,14 @@ class RobotVector(VectorEnvironment):
         """Return whose episodes end, (N,) bool, and the step as if none began again."""
         state, memory = self.state, self.memory
         state.refresh()
-        memory.age += 1
+        memory.age.add_(1)
         self._watch_feet()
         self.commands.watch(state)
         fell = torch.zeros_like(state.fell)
         ends = {name: term(state) for name, term in self.terminations.items()}
         for end in ends.values():
             fell |= end
-        state.fell = fell
+        state.fell.copy_(fell)
         late = memory.age >= self.episode_steps
         if self.terrain is not None:
             late |= self.terrain.is_outside(state.base_position[:, :2])  # the task goes on, the ground does not

@@ -28,8 +28,10 @@ _NEW = ("goal", "asked_way", "jump_height", "jump_flight", "jump_time", "jump_fr
 class Memory:
     """What the simulator does not know: actions, commands, clocks and the feet's history. Changed in place, row by row."""
 
-    def __init__(self, scene: Scene, count: int, device: torch.device) -> None:
+    def __init__(self, scene: Scene, count: int, device: torch.device, *, apart: bool = False) -> None:
+        """`apart`: every tensor in memory of its own, which is what compiled code is best at."""
         joints, feet = len(scene.joints), len(scene.feet)
+        self._is_apart = apart
         # Side by side in a few blocks, so that beginning anew takes a few operations however much is remembered.
         self._blocks: dict[torch.dtype, Tensor] = {}
         widths = {torch.float32: 4 * joints + 5 * feet + 33, torch.bool: 2 * feet + 2, torch.int64: 1}
@@ -40,6 +42,8 @@ class Memory:
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             first = used[dtype]
             used[dtype] += shape[0] if shape else 1
+            if apart:
+                return torch.zeros(count, *shape, dtype=dtype, device=device)
             block = self._blocks[dtype]
             return block[:, first : used[dtype]] if shape else block[:, first]
 
@@ -114,8 +118,8 @@ class Memory:
 
     def forget(self, which: Tensor) -> None:
         """Begin anew for the robots `which`, (N,) bool."""
-        for block in self._blocks.values():
-            block.masked_fill_(which[:, None], 0)
+        for block in self.tensors().values() if self._is_apart else self._blocks.values():
+            block.masked_fill_(which[:, None] if block.ndim > 1 else which, 0)
 
 
 def columns_of(addresses: np.ndarray, device: torch.device) -> slice | Tensor:

@@ -16,7 +16,9 @@ _NONE, _UNSTABLE, _REWARD = range(3)
 class Trouble:
     """The first robot in trouble since the last look, and its state. Noted on the device, without asking it anything."""
 
-    def __init__(self, terms: Sequence[str], joints: int, device: torch.device) -> None:
+    def __init__(self, terms: Sequence[str], joints: int, device: torch.device, *, asks: bool) -> None:
+        """`asks`: whether asking the device costs nothing."""
+        self._asks = asks
         self._terms = tuple(terms)
         self._kind = torch.zeros((), dtype=torch.int64, device=device)
         self._facts = {
@@ -29,7 +31,7 @@ class Trouble:
 
     def note(self, unstable: Tensor, unsound: Tensor, values: Tensor, state: State) -> None:
         """Note the first robot that is `unstable` (N,), or else has an `unsound` reward (N,) of terms (K, N)."""
-        if self._kind.device.type == "cpu" and not bool((unstable | unsound).any()):
+        if self._asks and not bool((unstable | unsound).any()):
             return  # where asking costs nothing, there is nothing to look up
         memory = state.memory
         score = unstable.to(torch.int32) * 2 + unsound.to(torch.int32)

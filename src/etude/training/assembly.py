@@ -13,7 +13,7 @@ import torch
 from etude.acting.policy import Policy
 from etude.buffers.base import Buffer
 from etude.components.networks.build import build_networks
-from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_captured, why
+from etude.compute.accelerate import SETTINGS, Mode, choose_mode, is_captured, is_compiled, why
 from etude.compute.devices import devices_of_ranks, pick_device, set_up
 from etude.compute.kept_code import is_kept
 from etude.compute.random_streams import RandomStreams, derive_seed, seed_global_generators
@@ -194,8 +194,10 @@ def build(
         collector = build_remote_collector(config, streams, device)
         environment = collector.environment
     else:
+        simulator, mode = _simulator_device(config, device), execution_mode(config)
+        captures, compiles = is_captured(mode), is_captured(mode) and is_compiled(mode)
         environment = environment or make_environment(
-            config.environment, training=True, device=_simulator_device(config, device), capture=acts_captured(config)
+            config.environment, training=True, device=simulator, capture=captures, compiles=compiles
         )
         collector = Collector(environment, streams, device, keep_paths=config.training.keep_paths)
     _check_described(config, environment)

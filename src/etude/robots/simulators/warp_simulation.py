@@ -59,6 +59,7 @@ class WarpSimulation(Simulation):
                     f"{scene.description.file}: the simulator on the GPU can't do this robot: {error}; "
                     "use environment.robot.simulator=cpu"
                 ) from error
+        self.model.opt.graph_conditional = not scene.solver.unrolled
         self.model.opt.warn_overflow = 0  # reported by `problem`, once, instead of by every thread of every step
         fields = {name: wp.to_torch(getattr(self.data_on_device, name)) for name in (*_STATE, "overflow")}
         self.qpos, self.qvel = fields["qpos"], fields["qvel"]

@@ -20,7 +20,7 @@ TINY = (
 )
 
 
-SPECS = ["Pendulum-v1:sac", "Pendulum-v1:sql", "Pendulum-v1:td3", "Pendulum-v1:tqc", "CartPole-v1:dqn"]
+SPECS = ["Pendulum-v1:sac", "Pendulum-v1:sql", "Pendulum-v1:td3", "Pendulum-v1:tqc", "Pendulum-v1:flash_sac", "CartPole-v1:dqn"]
 MORE = {
     "n-step": ["algorithm.n_step=3"],
     "on the host": ["buffers.replay.device=cpu"],

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from etude.components.critics import with_action
 from etude.components.networks.residual_mlp import ResidualMLP, ResidualMLPConfig
@@ -19,6 +20,8 @@ from etude.components.return_bound import ReturnBound
 from etude.compute.noise import Noise
 from etude.errors import UserError
 from etude.orchestration.orchestrator import Orchestrator
+from etude.training import assembly
+from tests.capture_double import pretend_capture
 from tests.runs_compared import assert_resumes
 from tests.workflows.tiny_replay_runs import assert_compiled_equals_eager, batch_of, normal, start
 
@@ -218,6 +221,26 @@ def test_a_network_is_its_formula(norm: Any) -> None:
 @pytest.mark.parametrize("words", [(), CROSSQ], ids=["flash", "crossq"])
 def test_a_stopped_run_goes_on_to_the_same_bits(words: tuple[str, ...], tmp_path: Path) -> None:
     assert_resumes("Pendulum-v1:flash_sac", tmp_path, *TINY, *words, "experiment.device=cpu", after=40)
+
+
+@pytest.mark.parametrize("words", [(), CROSSQ], ids=["flash", "crossq"])
+def test_a_captured_run_is_the_eager_run(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Any] = []
+
+    def touched() -> list[torch.Tensor]:
+        return [*runs[-1].workflow._executor.touched(), *runs[-1].workflow.bound.buffers()]
+
+    for mode in ("eager", "captured"):
+        graphs = pretend_capture(monkeypatch, touched) if mode == "captured" else []
+        monkeypatch.setattr(assembly, "execution_mode", lambda config, mode=mode: mode)
+        runs.append(build(*words))
+        while runs[-1].counters.updates < 14:
+            runs[-1]._run_cycle()
+        assert bool(graphs) == (mode == "captured")
+        assert all(graph.replays for graph in graphs)
+    for mine, theirs in zip(*(pytree.tree_leaves(run.workflow.state_dict()) for run in runs), strict=True):
+        if isinstance(mine, torch.Tensor):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -17,9 +17,9 @@ from etude.buffers.episodes import STEP
 from etude.buffers.frame_stacks import FrameStacks
 from etude.buffers.given_to_store import given_to_store
 from etude.buffers.hindsight import Hindsight, OtherGoals
-from etude.buffers.new_first import NewFirst
 from etude.buffers.places import Bounds, Places, Prioritized, Priority, Uniform
-from etude.buffers.replay_config import HindsightConfig, PrioritizedConfig, ReplayConfig, device_of, own_view, settings_of
+from etude.buffers.replay_arguments import arguments_of, check_capacity, check_goals, check_left_out, places_of
+from etude.buffers.replay_config import HindsightConfig, PrioritizedConfig, ReplayConfig
 from etude.buffers.room import Room, Sizes
 from etude.buffers.store import AT, LEADS_TO, OBSERVATIONS, Store
 from etude.buffers.store_state import StoreState
@@ -57,7 +57,7 @@ class ReplayBuffer(Buffer):
         hindsight: Hindsight | None = None,
         view: View | None = None,
     ) -> None:
-        self._check(capacity, num_envs, min_size, name)
+        check_capacity(capacity, num_envs, min_size, name)
         self.name, self.leave_out = name, tuple(map(todays_name, leave_out))
         self.min_size, self.sequence, self._num_envs = min_size, sequence, num_envs
         rows = capacity // num_envs
@@ -70,11 +70,11 @@ class ReplayBuffer(Buffer):
         self.stacks = None if frame_stack is None else FrameStacks(frame_stack, rows, name)
         self.goals = None if hindsight is None else OtherGoals(hindsight, self.store)
         self.views = [each for each in (self.goals, view) if each is not None]
-        self._check_views()
+        self._check_needs()
         parts = [*self.views, *([] if self.stacks is None else [self.stacks])]
         ahead = max((each.reach[1] for each in parts), default=0) + (0 if sequence is None else sequence - 1)
         self.bounds = Bounds(self.store, (max((each.reach[0] for each in parts), default=0), ahead))
-        self.places = self._places(priority, online)
+        self.places = places_of(self.bounds, priority, newest=(sequence or 1) if online else None, name=name)
         self._draws = tuple(name for each in self.views for name in each.draws)
         self.rewritten, self._saver = rewritten, StoreState(self.store, rewritten)
         self.room_for = Room(
@@ -88,81 +88,19 @@ class ReplayBuffer(Buffer):
         self._added: ColumnSpecs = {}
         self._notes: list[str] = []
 
-    def _places(self, priority: Priority | None, online: bool) -> Places:
-        if not online:
-            return Uniform(self.bounds) if priority is None else Prioritized(self.bounds, priority)
-        if priority is not None:
-            raise UserError(
-                f"buffers.{self.name}.online=true: not with priorities: what is drawn because it is new was not drawn by its "
-                "priority, and has no weight; set one of them to null"
-            )
-        return NewFirst(self.bounds, self.sequence or 1)
-
-    def _check_views(self) -> None:
-        needs = {
-            "n_step" if self.steps.count > 1 else "": self.steps.needs,
-            "sequences": ("is_first",) if self.sequence else (),
-        }
+    def _check_needs(self) -> None:
+        windows: tuple[str, ...] = ("is_first",) if self.sequence else ()
+        needs = {"n_step" if self.steps.count > 1 else "": self.steps.needs, "sequences": windows}
         needs |= {"frame_stack": () if self.stacks is None else self.stacks.needs}
         needs |= {"hindsight" if each is self.goals else type(each).__name__: each.needs for each in self.views}
-        for what, columns in needs.items():
-            for column in columns:
-                if column in self.leave_out:
-                    raise UserError(f"buffers.{self.name}.leave_out: '{column}' is needed" + (f" for {what}" if what else ""))
-        if self.goals is not None and self.sequence is not None:
-            raise UserError(
-                f"buffers.{self.name}.sequence={self.sequence}: not with hindsight: a window goes on across episodes, each of "
-                "which has a goal of its own; set one of them to null"
-            )
-        if self.goals is not None and self.stacks is not None:
-            raise UserError(
-                f"buffers.{self.name}.frame_stack={self.stacks.count}: not with hindsight: tasks with goals have observations "
-                "of several parts, which are no frames; set one of them to null"
-            )
+        check_left_out(self.name, self.leave_out, needs)
+        if self.goals is not None:
+            check_goals(self.name, self.sequence, None if self.stacks is None else self.stacks.count)
 
     @classmethod
     def build(cls, options: Any, config: Config, name: str) -> Self:
         """Make the buffer that its options describe; the algorithm's own settings fill what they leave open."""
-        algorithm = config.algorithm
-        n_step = options.n_step or algorithm.n_step
-        gamma = algorithm.gamma
-        if gamma is None and n_step > 1:
-            raise UserError(f"buffers.{name}.n_step={n_step}: {algorithm.name} has no gamma to discount rewards with")
-        first_batch = max(1, int(algorithm.batch_size or 1))
-        starts = next((size for size in (options.min_size, algorithm.learning_starts) if size is not None), None)
-        wanted = first_batch if starts is None else -(-starts // config.experiment.processes)  # of all processes together
-        return cls(
-            capacity=options.capacity,
-            num_envs=config.environment.num_envs,
-            min_size=max(1, wanted),
-            n_step=n_step,
-            gamma=1.0 if gamma is None else float(gamma),
-            name=name,
-            device=device_of(options, config.experiment.device, name),
-            strict=options.on_low_memory == "strict",
-            leave_out=options.leave_out,
-            frame_stack=options.frame_stack,
-            sequence=options.sequence or algorithm.sequence,
-            rewritten=tuple(dict.fromkeys((*algorithm.rewritten, *options.rewritten))),
-            max_bytes=options.max_bytes,
-            storage=options.storage,
-            folder=options.folder,
-            online=options.online,
-            priority=settings_of(Priority, options, "priority"),
-            hindsight=settings_of(Hindsight, options, "hindsight"),
-            view=None if options.view is None else own_view(options.view, f"buffers.{name}.view"),
-        )
-
-    @staticmethod
-    def _check(capacity: int, num_envs: int, min_size: int, name: str) -> None:
-        if capacity < num_envs:
-            raise UserError(f"buffers.{name}.capacity={capacity}: must hold at least one step of all {num_envs} environments")
-        held = capacity // num_envs * num_envs
-        if min_size > held:
-            raise UserError(
-                f"buffers.{name}.capacity={capacity}: holds {held} transitions, and learning starts at {min_size} "
-                f"(buffers.{name}.min_size, or the algorithm's learning_starts)"
-            )
+        return cls(**arguments_of(options, config, name))
 
     # ---- writing ------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import gymnasium
 from torch import Generator, nn
 
-from etude.components.networks.conv_encoder import ConvEncoderConfig, suits_convolution
+from etude.components.networks.conv_encoder import convolution_for
 from etude.components.networks.feed_forward import FeedForward
 from etude.components.networks.keyed_encoder import make_encoder
 from etude.components.networks.layers import ACTIVATIONS, HIDDEN_GAIN, Activation, linear
@@ -53,14 +53,10 @@ class BatchNormedMLP(FeedForward):
         output_gain: float = 1.0,
     ) -> None:
         super().__init__()
-        self.encoder = make_encoder(observation_space, config.encoders, _image, generator)
+        self.encoder = make_encoder(observation_space, config.encoders, convolution_for, generator)
         sizes = [self.encoder.size, *config.hidden_dims]
         layers: list[nn.Module] = [nn.BatchNorm1d(sizes[0], momentum=MOMENTUM)]
         for inputs, outputs in pairwise(sizes):
             layers += [linear(inputs, outputs, HIDDEN_GAIN, generator), ACTIVATIONS[config.activation]()]
             layers.append(nn.BatchNorm1d(outputs, momentum=MOMENTUM))
         self.layers = nn.Sequential(*layers, linear(sizes[-1], output_size, output_gain, generator))
-
-
-def _image(key: str, space: gymnasium.Space[Any]) -> ConvEncoderConfig | None:
-    return ConvEncoderConfig() if suits_convolution(space) else None

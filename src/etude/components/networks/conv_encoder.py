@@ -111,6 +111,11 @@ def suits_convolution(space: gymnasium.Space[Any]) -> bool:
     return min(_after(size, config.kernels, config.strides) for size in (height, width)) >= 1
 
 
+def convolution_for(key: str, space: gymnasium.Space[Any]) -> ConvEncoderConfig | None:
+    """Return what reads a part of an observation that is an image, whatever its key."""
+    return ConvEncoderConfig() if suits_convolution(space) else None
+
+
 def is_channels_last(shape: Sequence[int], layout: Layout) -> bool:
     """Whether an image of three sizes has its channels in the last; UserError where nobody can tell."""
     if layout == "auto" and shape[0] == shape[2]:

@@ -18,7 +18,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from etude.components.networks.conv_encoder import ConvEncoderConfig, suits_convolution
+from etude.components.networks.conv_encoder import convolution_for
 from etude.components.networks.feed_forward import FeedForward
 from etude.components.networks.keyed_encoder import make_encoder
 from etude.components.networks.layers import ACTIVATIONS, Activation, with_memory
@@ -70,7 +70,7 @@ class NormedMLP(FeedForward):
                 f"simplex={config.simplex}: {output_size} outputs can't be divided into groups of {config.simplex}; "
                 "choose a divisor, or null"
             )
-        self.encoder = make_encoder(observation_space, config.encoders, _image, generator)
+        self.encoder = make_encoder(observation_space, config.encoders, convolution_for, generator)
         sizes = [self.encoder.size, *(USUAL_LAYERS if config.hidden_dims is None else config.hidden_dims)]
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
@@ -160,7 +160,3 @@ def _begin(layer: nn.Linear, generator: Generator, gain: float = 1.0) -> nn.Line
         layer.weight.mul_(gain)
     nn.init.zeros_(layer.bias)
     return layer
-
-
-def _image(key: str, space: gymnasium.Space[Any]) -> ConvEncoderConfig | None:
-    return ConvEncoderConfig() if suits_convolution(space) else None

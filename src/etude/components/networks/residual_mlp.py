@@ -20,7 +20,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from etude.components.networks.conv_encoder import ConvEncoderConfig, suits_convolution
+from etude.components.networks.conv_encoder import convolution_for
 from etude.components.networks.feed_forward import FeedForward
 from etude.components.networks.keyed_encoder import make_encoder
 from etude.components.networks.layers import HIDDEN_GAIN, linear, with_memory
@@ -70,7 +70,7 @@ class ResidualMLP(FeedForward):
         output_gain: float = 1.0,
     ) -> None:
         super().__init__()
-        self.encoder = make_encoder(observation_space, config.encoders, _image, generator)
+        self.encoder = make_encoder(observation_space, config.encoders, convolution_for, generator)
         width, inside, unit = config.width, config.width * config.expansion, config.unit_weights
 
         def weight(inputs: int, outputs: int) -> Weight:
@@ -236,7 +236,3 @@ def projection(*networks: nn.Module) -> Callable[[], None]:
             part.project_()
 
     return project
-
-
-def _image(key: str, space: gymnasium.Space[Any]) -> ConvEncoderConfig | None:
-    return ConvEncoderConfig() if suits_convolution(space) else None

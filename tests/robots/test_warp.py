@@ -130,11 +130,17 @@ def test_a_robot_that_blows_up_where_the_task_ends_it_harms_nobody() -> None:
     assert all(bool(torch.isfinite(part).all()) for part in later.observation.values())
 
 
+def test_taking_all_iterations_is_the_same_step() -> None:
+    asking, unrolled = (make(solver=SolverConfig(iterations=6, unrolled=unrolled)) for unrolled in (False, True))
+    ours, theirs = run(unrolled, 10), run(asking, 10)
+    torch.testing.assert_close(ours.reward, theirs.reward, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(unrolled.simulation.qpos, asking.simulation.qpos, atol=1e-5, rtol=1e-5)
+
+
 def test_compiled_parts_of_a_step_are_the_parts_themselves() -> None:
     """Half a minute and more of compiling: here by a C++ compiler, on a GPU by Triton."""
-    pytest.importorskip("mujoco_warp")
     changes: dict[str, Any] = {"observations": SEEN_BY_BOTH, "simulator": "warp", "randomization": RANDOM}
-    config = robots(4, training=True, **changes)._config
+    config = make(**changes)._config
     plain, compiled = (RobotVector(config, 4, training=True, compiles=compiles) for compiles in (False, True))
     for environment in (plain, compiled):
         environment.episode_steps = 7

@@ -14,7 +14,7 @@ from etude.cli import run as command
 from etude.config.robots import ResetConfig, RobotConfig
 from etude.errors import UserError
 from etude.robots.models import description, found_robots
-from etude.robots.models.description import MODELS, load_robot
+from etude.robots.models.description import MODELS, load_robot, package_folder
 from etude.robots.models.found_robots import find_robot, find_robots
 from etude.robots.models.guessing import guess
 from etude.robots.models.stored_files import store_robot, use_stored_robot
@@ -204,3 +204,10 @@ def test_a_user_without_a_home_finds_what_there_is(elsewhere: Path, monkeypatch:
     monkeypatch.setenv("MENAGERIE_ROOT", str(elsewhere / "zoo"))
     put(elsewhere / "zoo" / "unitree_go1" / "go1.xml")
     assert [robot.name for robot in find_robots()] == ["unitree_go1"]
+
+
+def test_a_package_that_pip_did_not_install_is_found_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "a_robot_zoo" / "__init__.py", "raise RuntimeError('imported')\n")
+    assert package_folder("a-robot-zoo") is None
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert package_folder("a-robot-zoo") == tmp_path

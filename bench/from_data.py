@@ -130,7 +130,7 @@ class Plan:
                 gpu = online and self.options.offline_device == "cuda"
                 yield self._learner(
                     f"medium-{name}-{seed}", "medium", f"HalfCheetah-v5:{name}", seed, "medium", *words,
-                    gpu=gpu, cores=1 if gpu else 2, more=["--offline-too"] if online else [],
+                    gpu=gpu, more=["--offline-too"] if online else [],
                     limit_s=1000,
                 )  # fmt: skip
 

@@ -130,7 +130,7 @@ class Plan:
                 gpu = online and self.options.offline_device == "cuda"
                 yield self._learner(
                     f"medium-{name}-{seed}", "medium", f"HalfCheetah-v5:{name}", seed, "medium", *words,
-                    gpu=gpu, cores=1 if gpu else 2, more=["--offline-too"] if online else [],
+                    gpu=gpu, more=["--offline-too"] if online else [],
                     limit_s=1000,
                 )  # fmt: skip
 
@@ -184,7 +184,7 @@ def main() -> None:
         "--offline-device", default="cuda", choices=("cuda", "cpu"), help="of IQL and TD3+BC, where there is a GPU"
     )
     parser.add_argument("--compile", default="capture", help="experiment.compile on a GPU")
-    parser.add_argument("--cpu-compile", default="off", help="experiment.compile on the processor")
+    parser.add_argument("--cpu-compile", default="auto", help="experiment.compile on the processor")
     parser.add_argument("--jobs", type=int, default=12, help="processes on the GPU at once")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="of the processor, shared by all processes")
     parser.add_argument("--threads", type=int, default=1, help="of a training on the processor")

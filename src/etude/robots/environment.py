@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,6 @@ from etude.compute.captured import Captured
 from etude.compute.random_streams import derive_seed
 from etude.compute.traced import Traced
 from etude.compute.trees import map_tree
-from etude.config.robots import RobotConfig
 from etude.config.schema import EnvironmentConfig
 from etude.environments.mirror import Mirror
 from etude.environments.vector import Observation, Step, VectorEnvironment
@@ -24,11 +22,10 @@ from etude.errors import EtudeError, UserError
 from etude.robots.commands import Commands
 from etude.robots.driving.drawing import RobotCamera, View, read_view
 from etude.robots.goals import means_of_jumps
-from etude.robots.models.description import load_robot, matches
+from etude.robots.models.description import load_robot
 from etude.robots.motions.files import load_motion
 from etude.robots.motions.following import in_time, with_files
 from etude.robots.motions.motion import Motion
-from etude.robots.observing import ObservationGroup
 from etude.robots.rotations import from_yaw
 from etude.robots.scene import build_scene
 from etude.robots.simulators.choice import choose_simulator, simulate
@@ -36,11 +33,10 @@ from etude.robots.state import Memory, State
 from etude.robots.symmetry import mirror_of
 from etude.robots.telling import Telling, shares_of_ends
 from etude.robots.terms import jumps, motions  # noqa: F401 # which offer their terms
-from etude.robots.terms.bodies import bodies_of, patterns_of
-from etude.robots.terms.randomizations import build_randomizations, find_randomization
-from etude.robots.terms.rewards import REWARDS
-from etude.robots.terms.table import check_values, options_of, own_values
-from etude.robots.terms.terminations import TERMINATIONS
+from etude.robots.terms.bodies import bodies_of
+from etude.robots.terms.build import Terms
+from etude.robots.terms.randomizations import build_randomizations
+from etude.robots.terms.table import own_values
 from etude.robots.terrain import Levels, Terrain
 from etude.robots.trouble import Trouble
 
@@ -113,16 +109,9 @@ class RobotVector(VectorEnvironment):
         self._own_promotion = own_values(promote, where, self.state, (num_envs,)) if promote and training else None
         wanted = task.randomization if training else {}
         self.randomizations = build_randomizations(wanted, self.state, self.generator)
-        self.groups = self._build_groups(task)
-        self.rewards = self._build_rewards(task)
-        self.terminations = {
-            name: TERMINATIONS.bind(name, self._resolve(options, f"terminations.{name}"), "environment.robot.terminations")
-            for name, options in task.terminations.items()
-            if options is not None
-        }
-        for name, term in self.terminations.items():
-            ends = term(self.state)
-            check_values(ends, (num_envs,), f"environment.robot.terminations.{name}", dtype=torch.bool)
+        build = Terms(task, self.state, self.dt)
+        self.groups = build.groups(self.task.randomization, self.generator, training=training)
+        self.rewards, self.terminations = build.rewards(), build.terminations()
         self._weights = torch.tensor([weight for _, weight in self.rewards.values()], device=self.device)[:, None]
         self._counts_at_ends = torch.tensor([name == "termination" for name in self.rewards], device=self.device)[:, None]
         """The price of an end is paid whatever else a step was worth. (terms, 1) bool"""
@@ -162,58 +151,6 @@ class RobotVector(VectorEnvironment):
         """Drop what stands for tensors in code that was traced: of a state's moment, and what a term may have put in memory."""
         self.state.refresh()
         vars(self.memory).update(self._own_memory)
-
-    # ---- building --------------------------------------------------------------------------------------------------------
-
-    def _build_groups(self, task: RobotConfig) -> dict[str, ObservationGroup]:
-        if not task.observations:
-            raise UserError("environment.robot.observations: a task needs at least one group, such as actor")
-        groups = {}
-        for name, terms in task.observations.items():
-            chosen = {term: options for term, options in terms.items() if options is not False and term != "history"}
-            self._check_randomized(name, chosen)
-            settings = {"training": self.training, "history": terms.get("history", 1)}
-            groups[name] = ObservationGroup(name, chosen, self.state, self.generator, **settings)
-        return groups
-
-    def _check_randomized(self, group: str, terms: Mapping[str, Any]) -> None:
-        """Refuse to show what is never drawn."""
-        if "randomized" in terms:
-            where = f"environment.robot.observations.{group}.randomized"
-            name = options_of(terms["randomized"], where).get("name", "floor_friction")
-            if find_randomization(name, f"{where}.name={name}") and self.task.randomization.get(name) is None:
-                raise UserError(f"{where}.name={name}: the task draws no {name} (environment.robot.randomization)")
-
-    def _build_rewards(self, task: RobotConfig) -> dict[str, tuple[Any, float]]:
-        """Return each term with its weight per step, without those that weigh nothing."""
-        rewards = {}
-        for name, entry in task.rewards.items():
-            REWARDS.find(name, "environment.robot.rewards")
-            options = dict(entry) if isinstance(entry, dict) else {"weight": entry}
-            weight = options.pop("weight", 1.0)
-            if weight is None or weight == 0:
-                continue
-            if not isinstance(weight, int | float) or isinstance(weight, bool) or not math.isfinite(weight):
-                raise UserError(f"environment.robot.rewards.{name}={weight}: must be a number, or a mapping with a weight")
-            scale = self.dt if task.scale_rewards_by_dt else 1.0
-            options = self._resolve(options, f"rewards.{name}")
-            term = REWARDS.bind(name, options, "environment.robot.rewards", feet=len(self.scene.feet))
-            check_values(term(self.state), (self.num_envs,), f"environment.robot.rewards.{name}")
-            rewards[name] = (term, float(weight) * scale)
-        return rewards
-
-    def _resolve(self, options: Any, where: str) -> dict[str, Any]:
-        """Put the names of bodies in the place of the patterns that a user gave."""
-        resolved = options_of(options, f"environment.robot.{where}")
-        if "bodies" in resolved:
-            names, path = self.scene.contact_bodies, f"environment.robot.{where}.bodies"
-            found = dict.fromkeys(name for pattern in patterns_of(resolved) for name in matches(pattern, names, path))
-            resolved["bodies"] = tuple(found)
-        if where in ("rewards.collisions", "terminations.contact") and not resolved.get("bodies"):
-            raise UserError(
-                f"environment.robot.{where}: needs bodies, such as {{bodies: [{self.scene.description.base or '.*'}]}}"
-            )
-        return resolved
 
     def _observation_space(self) -> spaces.Space[Any]:
         parts: dict[str, spaces.Space[Any]] = {

@@ -34,7 +34,10 @@ class Side(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure in turn, print a table and write the JSON."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if not options.own and (options.way or options.profile):
+        parser.error("--way and --profile are of --own")
     sides = _own_sides(options) if options.own else _both_sides(options)
     results: dict[int, dict[str, Any]] = {}
     for count in options.robots:

@@ -133,6 +133,9 @@ def test_slips_are_one_line_and_leave_nothing(
     assert problem in said.err
     assert not said.out
     assert not Path("runs").exists()
+    Path("runs").mkdir()
+    assert etude(words) == 2
+    assert Path("runs").exists(), "a folder that was there before"
 
 
 def test_a_sweep_of_the_same_name_that_is_another_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

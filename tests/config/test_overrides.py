@@ -54,7 +54,7 @@ def test_groups_are_choices() -> None:
     ("words", "message"),
     [
         (["gamma"], "gamma: can't be read; write it as key=value"),
-        (["CartPole-v1:ppo"], "CartPole-v1:ppo: can't be read; what is trained comes first, settings after it"),
+        (["CartPole-v1:ppo"], "CartPole-v1:ppo: can't be read; write it as key=value; what is trained, ENV:ALGO, comes"),
         (["--gamma=1"], "--gamma=1: can't be read; quote values"),
         (["a.b=[1"], r"a.b=\[1: can't be read; quote values with special characters"),
         (["a.b=1,2"], r"a.b=1,2: several values in one run; a list is written a.b=\[1,2\]"),

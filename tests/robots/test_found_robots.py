@@ -50,13 +50,13 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("etude.robots.models.found_robots.SUITE", ())
-    installed = found_robots._package
+    installed = found_robots.package_place
 
     def of_the_test(name: str) -> Path | None:
         place = installed(name)
         return place if place is not None and tmp_path in place.parents else None
 
-    monkeypatch.setattr(found_robots, "_package", of_the_test)
+    monkeypatch.setattr(found_robots, "package_place", of_the_test)
     monkeypatch.setattr(description, "package_folder", lambda package: None)
     return tmp_path
 
@@ -211,3 +211,5 @@ def test_a_package_that_pip_did_not_install_is_found_where_it_lies(tmp_path: Pat
     assert package_folder("a-robot-zoo") is None
     monkeypatch.syspath_prepend(str(tmp_path))
     assert package_folder("a-robot-zoo") == tmp_path
+    for name in ("a_robot_zoo.robots", ".a_robot_zoo", "a robot zoo"):  # nothing is imported for a name
+        assert package_folder(name) is None

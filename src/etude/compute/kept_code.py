@@ -17,6 +17,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,7 +71,8 @@ class KeptCode:
         try:
             said = parse_json(read_bytes(self._path.with_suffix(".json")))
             plan = Plan(said["places"], said["outputs"], said["note"])
-            os.utime(self._path.parent)
+            with suppress(OSError):  # a disk that is only read is as good
+                os.utime(self._path.parent)
             use_own_cache()
             # It takes a second, and only those who compile wait for it.
             from torch._inductor.standalone_compile import CompiledArtifact

@@ -41,7 +41,7 @@ class Overrides:
 
 
 def _without_equals(word: str) -> str:
-    return "what is trained comes first, settings after it" if ":" in word else "write it as key=value"
+    return "write it as key=value" + ("; what is trained, ENV:ALGO, comes before all settings" if ":" in word else "")
 
 
 def parse(words: Sequence[str]) -> Overrides:

@@ -48,16 +48,16 @@ class SweepFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold it: one process at a time. A sweep that was refused before it began leaves nothing."""
-        lock = self.path / ".lock"
+        lock, new = self.path / ".lock", [each for each in (self.path, self.path.parent, self.root) if not each.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(lock, f"sweep {self.name}"):
             try:
                 yield
             finally:
-                if [*self.path.iterdir()] == [lock]:
+                if new and [*self.path.iterdir()] == [lock]:
                     lock.unlink()
-                    for folder in (self.path, self.path.parent, self.root):
-                        with suppress(OSError):  # others have theirs there
+                    for folder in new:
+                        with suppress(OSError):  # others have theirs there by now
                             folder.rmdir()
 
     def open(self, sweep: SweepConfig, plan: Plan) -> Study:

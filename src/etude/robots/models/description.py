@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, distribution
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -155,10 +154,12 @@ def package_folder(package: str) -> Path | None:
     """Return where the files of an installed package lie, found without importing it; None where it is not installed."""
     try:
         return Path(str(distribution(package).locate_file(""))) if package else None
-    except PackageNotFoundError:  # or it came without pip's papers: unpacked onto the path, or from a checkout
-        spec = find_spec(package.replace("-", "_"))
-        places = [] if spec is None else list(spec.submodule_search_locations or [])
-        return Path(places[0]).parent if places else None
+    except (PackageNotFoundError, ValueError):
+        from etude.robots.models.found_robots import package_place
+
+        # It may have come without pip's papers: unpacked onto the path, or from a checkout.
+        place = package_place(package.replace("-", "_"))
+        return None if place is None else place.parent
 
 
 def assign(patterns: Mapping[str, Any], names: Sequence[str], where: str) -> dict[str, Any]:

@@ -54,8 +54,10 @@ def find_robot(name: str) -> FoundRobot | None:
     return next(iter([*by_name, *(robot for robot in candidates if robot.short_name == plain)]), None)
 
 
-def _package(name: str) -> Path | None:
-    """Where a package lies, if it is installed."""
+def package_place(name: str) -> Path | None:
+    """Return where a package lies, None where there is none; one within another is not looked for, which would import that."""
+    if not name.isidentifier():
+        return None
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -88,7 +90,7 @@ def _menagerie_places() -> Iterator[Path]:
         yield Path(root)
     yield _cache_of("mujoco_menagerie", "MENAGERIE_CACHE_DIR") / "models"
     yield _cache_of("robot_descriptions", "ROBOT_DESCRIPTIONS_CACHE") / "mujoco_menagerie"
-    playground = _package("mujoco_playground")
+    playground = package_place("mujoco_playground")
     if playground is not None:
         yield playground / "external_deps" / "mujoco_menagerie"
 
@@ -121,7 +123,7 @@ def _moves_about(path: Path) -> bool:
 
 
 def _mjlab() -> Iterator[FoundRobot]:
-    package = _package("mjlab")
+    package = package_place("mjlab")
     for folder in [] if package is None else _folders(package / "asset_zoo" / "robots"):
         path = _main_file(folder / "xmls", folder.name)
         if path is not None:
@@ -129,7 +131,7 @@ def _mjlab() -> Iterator[FoundRobot]:
 
 
 def _playground() -> Iterator[FoundRobot]:
-    package = _package("mujoco_playground")
+    package = package_place("mujoco_playground")
     for folder in [] if package is None else _folders(package / "_src" / "locomotion"):
         files = sorted((folder / "xmls").glob(f"{folder.name}_mjx*.xml"), key=lambda path: len(path.stem))
         # Those whose feet alone collide are made to learn with.
@@ -140,7 +142,7 @@ def _playground() -> Iterator[FoundRobot]:
 
 
 def _dm_control() -> Iterator[FoundRobot]:
-    package = _package("dm_control")
+    package = package_place("dm_control")
     for name in SUITE if package is not None else ():
         path = package / "suite" / f"{name}.xml"  # type: ignore[operator] # there is a package
         if path.is_file():

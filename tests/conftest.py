@@ -32,6 +32,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.timeout(SLOW_S))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What forks the whole process comes first: later it may have reserved more memory than a kernel gives twice."""
+    items.sort(key=lambda item: item.path.name != "test_keyboard.py")
+
+
 def pytest_collection_finish() -> None:
     """What is imported and collected stays to the end: without this, every full collection looks through all of it."""
     gc.collect()

@@ -42,6 +42,8 @@ class JointLayout:
     """How far it is off the default position at the height of its leg's swing, rad: for `dof_pos_ref_diff`."""
     foot: int | None = None
     """Which foot's leg it is of, in the order of `gait.feet`; null: none's."""
+    acts: bool = True
+    """Whether actions move it; a joint without one holds its default position, and its action is seen as 0."""
     network: str | None = None
     """The network that the motor was in training, in the place of stiffness and damping; it is no part of the export."""
 
@@ -120,7 +122,7 @@ class RobotLayout:
     decimation: int
     """Physics steps for each action: the policy runs every timestep · decimation seconds."""
     joints: tuple[JointLayout, ...]
-    """In the order of actions, and of every observation that has an entry for each joint."""
+    """In the order of every observation that has an entry for each joint, and of actions, which only those have that act."""
     observations: dict[str, tuple[TermLayout, ...]]
     """For each input of the policy, what stands in it, in order."""
     commands: CommandLayout
@@ -199,6 +201,7 @@ def _joint(robots: RobotVector, index: int) -> JointLayout:
         stall_torque=_finite(scene.stall_torque[index]) if np.isfinite(scene.velocity_limit[index]) else None,
         velocity_limit=_finite(scene.velocity_limit[index]),
         stride=float(scene.stride[index]),
+        acts=index in scene.acted,
         network=next((network.name for network, places in scene.networks if index in places), None),
         foot=None if scene.foot_of_joint[index] < 0 else int(scene.foot_of_joint[index]),
     )

@@ -61,6 +61,7 @@ class Controller:
         self.offset = np.where([joint["control"] == "position" for joint in joints], self.default, 0.0)
         self.scale = np.array([joint["action_scale"] for joint in joints])
         self.dt = robot["timestep"] * robot["decimation"]
+        self._acts = np.array([joint.get("acts", True) for joint in joints])
         self._stride = np.array([joint["stride"] for joint in joints])
         self._foot = [joint["foot"] for joint in joints]
         self.scan = scan_points(robot)
@@ -110,7 +111,8 @@ class Controller:
         inputs = self.observe(sensed, command) | self._memory
         action, *memory = self._session.run(None, inputs)
         self._memory = dict(zip(self._memory, memory, strict=True))
-        self.action = np.clip(action[0], -1.0, 1.0)
+        self.action = np.zeros(len(self.joints))  # anew: earlier ones are part of the history
+        self.action[self._acts] = np.clip(action[0], -1.0, 1.0)
         self.phase = (self.phase + self.robot["gait"]["hz"] * self.dt) % 1.0
         return self.offset + self.scale * self.action
 

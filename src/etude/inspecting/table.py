@@ -190,7 +190,7 @@ def _own_labels(environment: VectorEnvironment) -> tuple[str, ...]:
     """What an environment itself calls its actions, as Atari's games and MiniGrid's worlds do."""
     base: Any = environment.base
     if hasattr(base, "groups"):
-        return base.scene.joints  # a robot's actions are targets of its joints
+        return tuple(base.scene.joints[joint] for joint in base.scene.acted)  # a robot's actions are targets of its joints
     if not isinstance(base, GymnasiumVector):
         return ()
     task: Any = base.copies[0].unwrapped

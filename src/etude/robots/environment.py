@@ -121,13 +121,14 @@ class RobotVector(VectorEnvironment):
         held = np.where(self.scene.controls_position, self.scene.default_pose, 0.0)
         self._action_offset = torch.as_tensor(held, dtype=torch.float32, device=self.device)
         self._lag_steps = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
-        joints = len(self.scene.joints)
+        joints, acted = len(self.scene.joints), self.scene.acted
+        self._acted = None if len(acted) == joints else torch.as_tensor(acted, device=self.device)
         self._targets = torch.zeros(num_envs, joints, device=self.device)
         self._targets_before = torch.zeros_like(self._targets)
         self._sent = torch.zeros(int(task.action.lag[1]) // task.decimation + 2, num_envs, joints, device=self.device)
         """What motors were asked for, the newest first: as far back as an action may be late."""
         self._late_substeps = torch.zeros_like(self._lag_steps)
-        self.single_action_space = spaces.Box(-1.0, 1.0, (joints,), np.float32)
+        self.single_action_space = spaces.Box(-1.0, 1.0, (len(acted),), np.float32)
         self.single_observation_space = self._observation_space()
         self._place_nominal = self._nominal_state()
         self.render_fps = 1.0 / self.dt
@@ -235,7 +236,11 @@ class RobotVector(VectorEnvironment):
         memory = self.memory
         memory.action_before.copy_(memory.previous_action)
         memory.previous_action.copy_(memory.action)
-        memory.action.copy_(action.clamp(-1.0, 1.0))
+        wanted = action.clamp(-1.0, 1.0)
+        if self._acted is None:
+            memory.action.copy_(wanted)
+        else:  # what no action moves stays 0 there
+            memory.action.index_copy_(1, self._acted, wanted)
         targets = self._action_offset + self._action_scale * memory.action
         if "motor_offset" in self.state.drawn:
             targets = targets + self.state.drawn["motor_offset"]

@@ -63,6 +63,8 @@ class Scene:
     velocity_limit: np.ndarray
     """(J,); infinite where there is none."""
     action_scale: np.ndarray
+    acted: np.ndarray
+    """The places of joints that actions move, in order; the others hold the default pose. (A,)"""
     controls_position: np.ndarray
     """Which motors hold a position; the others hold a velocity. (J,) bool"""
     sensors: Mapping[str, slice]
@@ -163,6 +165,7 @@ def build_scene(
         stall_torque=np.array([motors[name].stall_torque or motors[name].effort_limit or np.inf for name in names]),
         velocity_limit=np.array([motors[name].velocity_limit or np.inf for name in names]),
         action_scale=config.action.scale * np.array([motors[name].action_scale for name in names]),
+        acted=_acted(config.action.joints, names),
         controls_position=np.array([motors[name].control == "position" for name in names]),
         sensors=sensors,
         contact_bodies=touched,
@@ -174,6 +177,12 @@ def build_scene(
             if any(motor.network == given for motor in motors.values())
         ),
     )
+
+
+def _acted(patterns: Sequence[str], joints: Sequence[str]) -> np.ndarray:
+    """Return the places of the joints that patterns match, all of them without any. (A,)"""
+    moved = {name for pattern in patterns or (".*",) for name in matches(pattern, joints, "environment.robot.action.joints")}
+    return np.array([i for i, name in enumerate(joints) if name in moved])
 
 
 def foot_bodies(model: Any, feet: Sequence[str]) -> list[int]:

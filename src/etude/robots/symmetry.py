@@ -38,9 +38,19 @@ def mirror_of(
 ) -> Mirror:
     """Return how a task's observations and actions look in a mirror; a robot that is lopsided is an error that says where."""
     body = replace(body_symmetry(scene), goal=goal)
-    action = Swap(body.joints, body.joint_signs, device)
+    action = _of_actions(scene, body, device)
     seen = {name: _group(group, observations[name], body, device) for name, group in groups.items()}
     return Mirror(seen if len(seen) > 1 else {"": next(iter(seen.values()))}, action)
+
+
+def _of_actions(scene: Scene, body: BodySymmetry, device: torch.device) -> Swap:
+    """Of the joints that actions move, which must have partners that they move too."""
+    acted = scene.acted.tolist()
+    for joint in acted:
+        if body.joints[joint] not in acted:
+            here, there = scene.joints[joint], scene.joints[body.joints[joint]]
+            raise _lopsided(f"actions move {here} and not {there} (environment.robot.action.joints)")
+    return Swap([acted.index(body.joints[joint]) for joint in acted], [body.joint_signs[joint] for joint in acted], device)
 
 
 def _group(group: ObservationGroup, settings: Mapping[str, Any], body: BodySymmetry, device: torch.device) -> Swap:

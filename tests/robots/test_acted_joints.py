@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from etude.cli import run as command
-from etude.config.robots import ActionConfig, ResetConfig
+from etude.config.robots import ActionConfig, CommandConfig, ResetConfig
 from etude.deploy import walk as walking
 from etude.deploy.export import export_policy
 from etude.deploy.robot_layout import robot_layout
@@ -86,3 +87,46 @@ def test_an_export_moves_the_same_joints(tmp_path: Path) -> None:
     first = controller.action
     controller.step(sensed, np.array([0.5, 0.0, 0.0]))
     assert first is not controller.action
+
+
+STEPPING = ActionConfig(stride=0.5)
+ASKED = CommandConfig(standing=0.0, gait_hz=2.0)
+
+
+def test_actions_of_zero_step_on_the_spot_by_the_gaits_clock() -> None:
+    environment = robots(2, model="biped", action=STEPPING, commands=ASKED, reset=STILL)
+    scene, memory, still = environment.scene, environment.memory, torch.zeros(2, 12)
+    memory.command[1] = 0.0
+    seen = set()
+    for _ in range(25):
+        environment.state.refresh()
+        expected = environment.state.reference_pose.numpy().copy()
+        environment.step(still)
+        asked = environment.simulation.batch.ctrl  # type: ignore[attr-defined] # the CPU's
+        half = scene.default_pose + 0.5 * (expected[0] - scene.default_pose)
+        np.testing.assert_allclose(asked[0], half, atol=1e-5)
+        np.testing.assert_allclose(asked[1], scene.default_pose, atol=1e-6)  # who is asked to stand stands
+        seen |= {scene.joints[i][0] for i in np.flatnonzero(np.abs(half - scene.default_pose) > 0.05)}
+    assert seen == {"L", "R"}
+
+
+def test_a_robot_without_a_stride_has_none_to_add() -> None:
+    with pytest.raises(UserError, match=r"environment.robot.action.stride=1: needs `stride` in ball.xml"):
+        robots(1, model="ball", action=ActionConfig(stride=1.0), terminations={"unstable": {}})
+
+
+@needs_onnx
+def test_an_export_steps_as_the_task_does(tmp_path: Path) -> None:
+    words = ("environment.num_envs=4", "training.total_steps=192", "environment.max_episode_steps=20", "evaluation.episodes=1")
+    run = train("biped-flat:ppo", tmp_path, *words, "experiment.device=cpu", "environment.robot.action.stride=0.5")
+    folder = export_policy(open_policy(run, "last"), ["onnx"], tmp_path / "out").folder
+    environment = robots(1, model="biped", action=STEPPING, commands=replace(ASKED, gait_hz=1.4), reset=STILL)
+    controller = walking.Controller(folder)
+    environment.commands.fixed = torch.tensor([0.5, 0.0, 0.0])
+    environment.reset([0])
+    controller.phase = float(environment.memory.phase[0])
+    sensed = walking.Sensed(np.zeros(3), np.array([0.0, 0.0, -1.0]), controller.default, np.zeros(12))
+    for _ in range(10):
+        targets = controller.step(sensed, np.array([0.5, 0.0, 0.0]))
+        environment.step(torch.as_tensor(controller.action, dtype=torch.float32)[None])
+        np.testing.assert_allclose(environment.simulation.batch.ctrl[0], targets, atol=1e-5)  # type: ignore[attr-defined] # the CPU's

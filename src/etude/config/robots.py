@@ -78,6 +78,9 @@ class ActionConfig:
     joints: tuple[str, ...] = ()
     """The joints that actions move, as regular expressions; the others hold the default pose. Empty: all of them. A humanoid's
     legs alone learn to walk in a fraction of the steps that all of its joints take."""
+    stride: NonNegativeFloat = 0.0
+    """How much of the robot's `stride` by the gait's clock is added to what actions ask for. With 1 actions of 0 step on the
+    spot, and what is learnt are corrections: of use where a robot that stands would lose by its first steps."""
 
 
 Goal = Literal["velocity", "position", "pose", "jump"]

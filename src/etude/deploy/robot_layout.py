@@ -134,6 +134,9 @@ class RobotLayout:
     """The robot has fallen when it leans by more than this, rad; null: it can't."""
     fall_height: float | None
     """The robot has fallen when its base is lower than this above the ground, m; null: it can't."""
+    stride: float = 0.0
+    """How much of the joints' strides is added to their targets by the gait's clock: max(0, −sin 2π phase) of each leg's, while
+    the robot is asked to move."""
     ground: tuple[GroundStart, ...] = ()
     """Where to begin on the ground of `file`, one for each kind and level; none: it is flat."""
 
@@ -156,6 +159,7 @@ def robot_layout(robots: RobotVector, inputs: list[str]) -> RobotLayout:
         standing_height=float(scene.description.height),
         fall_tilt=_limit(robots, "tilt", "limit"),
         fall_height=_limit(robots, "low", "height"),
+        stride=float(task.action.stride),
         ground=_ground(robots),
     )
 

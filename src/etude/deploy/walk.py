@@ -113,17 +113,21 @@ class Controller:
         self._memory = dict(zip(self._memory, memory, strict=True))
         self.action = np.zeros(len(self.joints))  # anew: earlier ones are part of the history
         self.action[self._acts] = np.clip(action[0], -1.0, 1.0)
+        targets = self.offset + self.scale * self.action + self.robot.get("stride", 0.0) * self._stride_now(command)
         self.phase = (self.phase + self.robot["gait"]["hz"] * self.dt) % 1.0
-        return self.offset + self.scale * self.action
+        return targets
+
+    def _stride_now(self, command: np.ndarray) -> np.ndarray:
+        """How far joints would be off their default positions by the gait's clock, (J,)."""
+        offsets = self.robot["gait"]["offsets"]
+        ahead = np.array([0.0 if foot is None else offsets[foot] for foot in self._foot])
+        return self._stride * np.maximum(-np.sin(2 * math.pi * (self.phase + ahead)), 0.0) * float(np.any(command))
 
     def _values(self, sensed: Sensed, command: np.ndarray) -> dict[str, np.ndarray]:
         """Every term that can be computed, before clip and scale."""
         angle = 2 * math.pi * self.phase
-        offsets = np.array(self.robot["gait"]["offsets"])
-        feet = 2 * math.pi * (self.phase + offsets)
+        feet = 2 * math.pi * (self.phase + np.array(self.robot["gait"]["offsets"]))
         moves = float(np.any(command))
-        ahead = np.array([0.0 if foot is None else offsets[foot] for foot in self._foot])
-        swing = np.maximum(-np.sin(2 * math.pi * (self.phase + ahead)), 0.0) * moves
         values = {
             "base_angular_velocity": sensed.angular_velocity,
             "gravity": sensed.gravity,
@@ -131,7 +135,7 @@ class Controller:
             "joint_position": sensed.joint_position - self.default,
             "joint_position_measured": sensed.joint_position - self.default,
             "joint_position_absolute": sensed.joint_position,
-            "dof_pos_ref_diff": sensed.joint_position - self.default - self._stride * swing,
+            "dof_pos_ref_diff": sensed.joint_position - self.default - self._stride_now(command),
             "joint_velocity": sensed.joint_velocity,
             "action": self.action,
             "gait_phase": np.array([math.sin(angle), math.cos(angle)]) * moves,

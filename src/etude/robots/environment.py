@@ -242,6 +242,8 @@ class RobotVector(VectorEnvironment):
         else:  # what no action moves stays 0 there
             memory.action.index_copy_(1, self._acted, wanted)
         targets = self._action_offset + self._action_scale * memory.action
+        if self.task.action.stride:
+            targets = targets + self.task.action.stride * self.state.stride_now()
         if "motor_offset" in self.state.drawn:
             targets = targets + self.state.drawn["motor_offset"]
         if self.task.action.lag[1] == 0:

@@ -143,6 +143,8 @@ def build_scene(
     if loose is not None:
         raise UserError(f"{description.file}: stride: joint '{loose}' is of no foot's leg")
     check_pose(description, pose, names, default_pose, position_limits)
+    if config.action.stride and not stride:
+        raise UserError(f"environment.robot.action.stride={config.action.stride:g}: needs `stride` in {description.file}")
     return Scene(
         model=model,
         spec=spec,

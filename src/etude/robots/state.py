@@ -321,9 +321,13 @@ class State:
     @cached_property
     def reference_pose(self) -> Tensor:
         """Where joints would be in a stride by the gait's clock: off the default pose while their leg swings. (N, J)"""
+        return self.default_pose + self.stride_now()
+
+    def stride_now(self) -> Tensor:
+        """How far joints would be off the default pose by the gait's clock. (N, J)"""
         phase = self.memory.phase[:, None] + self._gait_offset_of_joint
         swing = (-(2 * torch.pi * phase).sin()).clamp(min=0) * self.is_asked_to_move[:, None]
-        return self.default_pose + self.stride * swing
+        return self.stride * swing
 
     @cached_property
     def feet_should_stand(self) -> Tensor:

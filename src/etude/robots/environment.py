@@ -401,7 +401,7 @@ class RobotVector(VectorEnvironment):
     def render(self) -> np.ndarray:
         """Return a picture of a robot, the first one unless the view says otherwise."""
         if self._camera is None:
-            self._camera = RobotCamera(self.scene.model, self.scene.base_body, self._view)
+            self._camera = RobotCamera(self.scene.model, self.scene.base_body, self._view, self.description.height)
         marks = [] if self.commands.goals is None else self.commands.goals.marks(self.state, self._view.robot)
         return self._camera.take(self.simulation.data(self._view.robot), marks)
 

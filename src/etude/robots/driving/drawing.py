@@ -30,8 +30,8 @@ class View:
 
     camera: Literal["follow", "behind", "fixed"] = "follow"
     """follow: goes along with the robot; behind: turns with it too; fixed: stays where the robot was at first."""
-    distance: PositiveFloat = 1.6
-    """Metres to the robot."""
+    distance: PositiveFloat | None = None
+    """Metres to the robot. Default: 1.6, or as many as it takes to see a tall one from head to foot."""
     azimuth: float = 120.0
     """Degrees about the vertical axis: 0 looks along x, 90 along y; seen from behind, 0 looks ahead."""
     elevation: Annotated[float, Bounds(low=-90, high=90)] = -15.0
@@ -71,10 +71,14 @@ def read_view(options: Mapping[str, Any], *, robots: int = 1, where: str = "rend
     return view
 
 
+NEAR, WHOLE = 1.6, 3.2
+"""How far away a camera stands that nobody has placed: metres, or times the height of the base, whichever is further."""
+
+
 class RobotCamera:
     """Looks at a robot's base. Only one OpenGL context is current: each picture takes it back."""
 
-    def __init__(self, model: Any, body: int, view: View) -> None:
+    def __init__(self, model: Any, body: int, view: View, standing_height: float = 0.0) -> None:
         self._model, self._body, self._view = model, body, view
         model.vis.global_.offwidth, model.vis.global_.offheight = view.width, view.height
         # Twice as fine as the picture, and no finer: without a GPU, shadows are most of a picture's time.
@@ -87,7 +91,8 @@ class RobotCamera:
         self._scene = _mujoco.MjvScene(model, maxgeom=2000)
         self._options = _mujoco.MjvOption()
         self._camera = _mujoco.MjvCamera()
-        self._camera.distance, self._camera.azimuth, self._camera.elevation = view.distance, view.azimuth, view.elevation
+        self._camera.distance = view.distance or max(NEAR, WHOLE * standing_height)
+        self._camera.azimuth, self._camera.elevation = view.azimuth, view.elevation
         if view.camera != "fixed":
             self._camera.type = _mujoco.mjtCamera.mjCAMERA_TRACKING
             self._camera.trackbodyid = body

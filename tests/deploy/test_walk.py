@@ -165,6 +165,21 @@ def test_meshes_are_copied_beside_the_robot(tmp_path: Path) -> None:
     assert [model.actuator(i).name for i in range(model.nu)] == ["arm"]
 
 
+def test_meshes_lie_beside_a_model_that_lies_deep_in_a_package(tmp_path: Path) -> None:
+    mujoco = pytest.importorskip("mujoco")
+    (tmp_path / "robots" / "shapes").mkdir(parents=True)
+    (tmp_path / "robots" / "shapes" / "hull.obj").write_text(TETRAHEDRON)
+    (tmp_path / "robots" / "meshed.xml").write_text(MESHED)
+    (tmp_path / "robot.yaml").write_text(
+        "file: robots/meshed.xml\nbase: trunk\nfeet: []\nheight: 1.0\n"
+        "actuators:\n  all: {joints: arm, stiffness: 1, damping: 0.1, action_scale: 0.5}\n"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    write_robot(RobotConfig(model=str(tmp_path / "robot.yaml")), out)
+    assert mujoco.MjModel.from_xml_path(str(out / "robot.xml")).nmesh == 1
+
+
 @needs_onnx
 def test_a_robot_that_only_stands_does_not_walk(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walking.Controller, "step", lambda self, sensed, command: self.default)

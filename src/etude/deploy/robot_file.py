@@ -38,7 +38,8 @@ def write_robot(task: RobotConfig, folder: Path) -> None:
             name = element.get("file")
             if name is None:
                 continue
-            source = _find(name, [description.folder / settings.get(setting, settings.get("assetdir", "")), description.folder])
+            beside = description.path.parent  # a package's model lies deep in its folder
+            source = _find(name, [beside / settings.get(setting, settings.get("assetdir", "")), beside])
             element.set("file", _copy(source, folder, copied))
     if terrain is not None:
         _write_heights(root, folder)

@@ -112,6 +112,22 @@ def test_the_actor_climbs_the_lower_critic_as_it_acts_and_learns_on_both_observa
     assert workflow.critic.training
 
 
+def test_the_temperatures_gradient_falls_with_it() -> None:
+    temperature = build().workflow.temperature
+    entropy, kept = torch.tensor([0.5, 1.5]), 0.25
+    temperature.keep(kept)
+    for alpha in (0.5, 0.01):
+        with torch.no_grad():
+            temperature.log_alpha.fill_(math.log(alpha))
+        temperature.zero_grad()
+        temperature.loss(entropy, None).backward()
+        assert float(temperature.log_alpha.grad) == pytest.approx(alpha * (1.0 - kept), rel=1e-5)
+
+
+def test_the_actor_learns_before_the_critics_whose_targets_ask_it() -> None:
+    assert [stage.name for stage in build().workflow.losses().stages] == ["actor", "critic"]
+
+
 def test_weights_stay_at_length_1_and_scales_at_theirs() -> None:
     run = build()
     while run.counters.updates < 10:

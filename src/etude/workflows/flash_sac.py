@@ -1,13 +1,14 @@
 """FlashSAC (2026): soft actor-critic with networks that can't blow up, and critics that say whole distributions.
 
     rewards      r / max(std of returns, largest |return| / 5), so that returns lie between the ends of the distribution
+    actor        every second update; one batch [s ; s'], critics by their running statistics
+    temperature  α (H − H*): its gradient falls with α, and so α does not rush past where it belongs
     critic       one batch [s,a ; s',a'], a' ~ π(s'), through critic and target: batch norms see what they are compared with
                  cross-entropy to r + γ (z' − α log π), z' the distribution of the target whose mean is lower
-    actor        every second update; one batch [s ; s'], critics by their running statistics
     after a step weights back to length 1 (`etude.components.networks.residual_mlp`)
     exploring    the noise of a decision is held for n steps, P(n) ∝ 1/n²
 
-Temperature and targets are SAC's. Without a target network (`target_network: false`) and with means for distributions
+Targets are SAC's. Without a target network (`target_network: false`) and with means for distributions
 (`atoms: 1`) it is CrossQ (Bhatt et al. 2024), which the networks `batch_normed_mlp` are for.
 """
 
@@ -26,7 +27,7 @@ from torch import Generator, Tensor
 from etude.buffers.base import Buffer
 from etude.buffers.replay import ReplayBuffer
 from etude.components.critics import Follow, with_action
-from etude.components.distributions import SmoothGaussianHead, SquashedGaussianHead
+from etude.components.distributions import Distribution, SmoothGaussianHead, SquashedGaussianHead
 from etude.components.networks.modes import evaluating, mode_dependent
 from etude.components.networks.residual_mlp import projection
 from etude.components.networks.spec import NetworkSpec
@@ -41,7 +42,7 @@ from etude.environments.vector import Observation
 from etude.errors import UserError
 from etude.learning.update import Batch, Metrics, Out, Stage, Update
 from etude.workflows.base import ActResult, Context, HookResult, Mode, Phase, State
-from etude.workflows.sac import SAC, SACConfig
+from etude.workflows.sac import SAC, SACConfig, Temperature
 
 FALLING = Schedule(3e-4, 1.5e-4, shape="cosine")
 
@@ -135,16 +136,20 @@ class FlashSAC(SAC):
         self.target_critic.train()  # its batch norms see batches too
         self._switched_actor, self._switched_critic = mode_dependent(self.actor), mode_dependent(self.critic)
 
+    def make_temperature(self) -> Temperature:
+        """One whose loss is weighed by itself."""
+        return LevelTemperature(self.settings, self.head)
+
     def losses(self) -> Update:
-        """Critics first, then, every second time, actor and temperature; weights go back to their length after each."""
+        """Every second time actor and temperature first, then critics; weights go back to their length after each."""
         clip = self.settings.max_grad_norm
         follows = Follow([self.critic], [self.target_critic], self.settings.tau) if self.settings.target_network else None
         critic, actor = projection(self.critic), projection(self.actor)
         every = self.settings.actor_every
         return Update(
             [
-                Stage("critic", self.critic_loss, self.critic_optimizer, clip, after_step=[critic]),
                 Stage("actor", self.actor_loss, self.actor_optimizer, clip, every=every, after_step=[actor]),
+                Stage("critic", self.critic_loss, self.critic_optimizer, clip, after_step=[critic]),
             ],
             after=follows,
         )
@@ -263,6 +268,17 @@ class FlashSAC(SAC):
                     self._counting[steps] = self.accelerated(self.bound.update)
                 self._counting[steps](store.columns["reward"][rows].to(device), ended.to(device))
         return result
+
+
+class LevelTemperature(Temperature):
+    """A temperature whose loss is α (H − H*), not log α (H − H*).
+
+    For Adam that is not the same: while α falls, it remembers larger gradients, and falls at three quarters of the pace.
+    """
+
+    def loss(self, entropy: Tensor, distribution: Distribution) -> Tensor:
+        """Return what to minimise, given the policy of each row and its entropy."""
+        return (self() * (entropy.detach() - self.target(distribution))).mean()
 
 
 def _written(buffer: Buffer) -> int:

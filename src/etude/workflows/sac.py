@@ -75,7 +75,8 @@ class SACConfig(OffPolicyConfig):
 
 
 _WRITTEN_OUT = ("critic_loss", "actor_loss", "losses", "seen", "targets", "believed", "lowest_or_mean",
-                "with_temperature", "discrete_critic_loss", "discrete_actor_loss", "policy_noise")  # fmt: skip
+                "make_temperature", "with_temperature", "discrete_critic_loss", "discrete_actor_loss",
+                "policy_noise")  # fmt: skip
 """What a subclass must not have changed for its losses to be those in NumPy."""
 
 
@@ -126,7 +127,7 @@ class SAC(PolicyWorkflow, WithCritics):
         self.normalizer = ObservationNormalizer(context.observation_space, mode).to(context.device)
         self._policy = ActorPolicy(self.normalizer, self.actor, self.head, context.observation_space, with_log_prob=False)
         self.target_critic = target_of(self.critic)
-        self.temperature = Temperature(self.settings, self.head).to(context.device)
+        self.temperature = self.make_temperature().to(context.device)
         rates = {"actor": self.scheduled("learning_rate")}
         for role in ("critic", "temperature"):
             name = f"{role}_learning_rate"
@@ -243,6 +244,10 @@ class SAC(PolicyWorkflow, WithCritics):
     def lowest_or_mean(self, values: Tensor) -> Tensor:
         """(E, B, ...) → (B, ...): the lowest critic, or their mean."""
         return values.amin(0) if self.settings.actor_q_reduction == "min" else values.mean(0)
+
+    def make_temperature(self) -> Temperature:
+        """Return what weighs the entropy."""
+        return Temperature(self.settings, self.head)
 
     def with_temperature(self, loss: Tensor, entropy: Tensor, distribution: Distribution) -> tuple[Tensor, Metrics]:
         """Return the actor's loss with the temperature's: neither reaches the other's parameters."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from etude.cli import run as command
-from etude.config.robots import ActionConfig, CommandConfig, ResetConfig
+from etude.config.robots import ActionConfig, ActuatorConfig, CommandConfig, ResetConfig
 from etude.deploy import walk as walking
 from etude.deploy.export import export_policy
 from etude.deploy.robot_layout import robot_layout
@@ -113,6 +113,12 @@ def test_actions_of_zero_step_on_the_spot_by_the_gaits_clock() -> None:
 def test_a_robot_without_a_stride_has_none_to_add() -> None:
     with pytest.raises(UserError, match=r"environment.robot.action.stride=1: needs `stride` in ball.xml"):
         robots(1, model="ball", action=ActionConfig(stride=1.0), terminations={"unstable": {}})
+
+
+def test_a_stride_is_not_added_to_velocities() -> None:
+    wheels = {"all": ActuatorConfig(joints=".*", stiffness=0, damping=1, action_scale=1.0, control="velocity")}
+    with pytest.raises(UserError, match=r"action.stride=1: is of positions, and the motor of 'L_hip_pitch' holds a velocity"):
+        robots(1, model="biped", action=ActionConfig(stride=1.0), actuators=wheels)
 
 
 @needs_onnx

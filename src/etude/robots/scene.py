@@ -143,8 +143,8 @@ def build_scene(
     if loose is not None:
         raise UserError(f"{description.file}: stride: joint '{loose}' is of no foot's leg")
     check_pose(description, pose, names, default_pose, position_limits)
-    if config.action.stride and not stride:
-        raise UserError(f"environment.robot.action.stride={config.action.stride:g}: needs `stride` in {description.file}")
+    if config.action.stride:
+        _check_stride(config.action.stride, stride, motors, description)
     return Scene(
         model=model,
         spec=spec,
@@ -179,6 +179,16 @@ def build_scene(
             if any(motor.network == given for motor in motors.values())
         ),
     )
+
+
+def _check_stride(share: float, stride: Mapping[str, float], motors: Mapping[str, Any], description: RobotDescription) -> None:
+    """Refuse to add a stride that there is not, or to motors that don't hold positions."""
+    where = f"environment.robot.action.stride={share:g}"
+    if not stride:
+        raise UserError(f"{where}: needs `stride` in {description.file}")
+    turning = next((name for name in stride if motors[name].control == "velocity"), None)
+    if turning is not None:
+        raise UserError(f"{where}: is of positions, and the motor of '{turning}' holds a velocity")
 
 
 def _acted(patterns: Sequence[str], joints: Sequence[str]) -> np.ndarray:

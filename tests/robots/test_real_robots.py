@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import PackageNotFoundError
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from etude.cli import run as command
-from etude.config.robots import ResetConfig
+from etude.config.compose import compose
+from etude.config.robots import CommandConfig, ResetConfig
 from etude.robots.models import description
 from etude.robots.models.description import known_robots, load_robot, package_folder
 from etude.robots.trial import constant, run_trial
@@ -67,6 +70,23 @@ def test_a_real_robot_has_its_weight_and_stands_in_its_pose(robot: str) -> None:
     assert bool(state.feet_in_contact.all())
     assert float(state.base_height.min()) > 0.8 * state.standing_height
     environment.mirror()
+
+
+@pytest.mark.optional
+@needs_its_package("g1")
+def test_the_g1s_legs_act_alone_and_step_by_themselves() -> None:
+    task = compose("g1-flat:ppo").config.environment.robot
+    assert task is not None
+    environment = robots(1, model="g1", action=task.action, commands=CommandConfig(standing=0.0), reset=CALM, terminations={})
+    acted = [environment.scene.joints[joint] for joint in environment.scene.acted]
+    assert len(acted) == 12
+    assert all(re.search("_(hip|knee|ankle)_|_knee_", name) for name in acted)
+    swung = set()
+    for _ in range(40):
+        environment.step(torch.zeros(1, 12))
+        bent = environment.simulation.batch.ctrl[0] - environment.scene.default_pose  # type: ignore[attr-defined] # the CPU's
+        swung |= {environment.scene.joints[joint] for joint in np.flatnonzero(np.abs(bent) > 0.2)}
+    assert {"left_knee_joint", "right_knee_joint"} <= swung <= set(acted)
 
 
 @pytest.mark.optional

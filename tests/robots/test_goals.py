@@ -79,7 +79,7 @@ def test_a_pose_is_taken_by_who_is_there_and_faces_the_right_way() -> None:
     environment = robots(3, commands=POSE, rewards=PAID, scale_rewards_by_dt=False)
     state, memory = environment.state, environment.memory
     memory.goal.copy_(state.base_position[:, :2])
-    memory.heading.copy_(state.yaw + torch.tensor([0.1, 1.0, 0.1]))
+    memory.heading.copy_(state.yaw + torch.tensor([0.05, 1.0, 0.05]))
     memory.goal[2, 0] += 1.0
     step = rest(environment, 2)
     assert state.is_asked_to_move.tolist() == [False, True, True]

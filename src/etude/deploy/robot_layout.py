@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from etude.config.robots import WELL_THERE
+
 if TYPE_CHECKING:  # MuJoCo is an extra, and other policies are exported without it
     from etude.config.robots import CommandConfig
     from etude.robots.environment import RobotVector
@@ -71,7 +73,8 @@ class CommandLayout:
     """Slower ones were never asked for; a command of exactly 0 means to stand still."""
     goal: Literal["velocity", "position", "pose", "jump"] = "velocity"
     """Where it is not velocity, a command is a place, in metres ahead and to the left of the robot, as it is now, and rad to
-    turn left to the heading of a pose, or the height of a jump, m. Each is 0 within its tolerance, a jump when it is over."""
+    turn left to the heading of a pose, or the height of a jump, m. Each is 0 well within its tolerance, a jump when it is
+    over."""
     distance: tuple[float, float] | None = None
     """Of places and of jumps, m."""
     reached: float | None = None
@@ -86,6 +89,8 @@ class CommandLayout:
     """Between straight ahead and the way to jump, rad to either side."""
     crouch_s: float | None = None
     """Seconds from the command of a jump to its take-off."""
+    still_within: float | None = None
+    """The share of the tolerances within which a place or a heading is 0."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,7 @@ def _commands(asked: CommandConfig) -> CommandLayout:
         more = {"distance": jump.distance, "height": jump.height, "angle": jump.angle, "crouch_s": jump.crouch_s}
         return CommandLayout(*velocities, goal=asked.goal, **more)  # type: ignore[arg-type] # each of its own type
     layout = CommandLayout(*velocities, goal=asked.goal, distance=asked.distance, reached=asked.reached)
+    layout = replace(layout, still_within=WELL_THERE)
     return layout if asked.goal == "position" else replace(layout, facing=asked.facing, arrival=asked.arrival)
 
 

@@ -273,9 +273,10 @@ class SimulatedRobot:
         away = goal[:2] - (x, y)
         cos, sin = math.cos(yaw), math.sin(yaw)
         ahead, left = (cos * away[0] + sin * away[1], cos * away[1] - sin * away[0])
-        is_there = math.hypot(ahead, left) <= commands["reached"]
+        near = commands.get("still_within") or 1.0
+        is_there = math.hypot(ahead, left) <= near * commands["reached"]
         turn = (goal[2] - yaw + math.pi) % (2 * math.pi) - math.pi
-        turns = commands["goal"] == "pose" and abs(turn) > commands["facing"]
+        turns = commands["goal"] == "pose" and abs(turn) > near * commands["facing"]
         return np.array([0.0 if is_there else ahead, 0.0 if is_there else left, turn if turns else 0.0])
 
     def _pose(self) -> tuple[float, float, float]:

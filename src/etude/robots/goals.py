@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from etude.config.robots import GRAVITY, CommandConfig, Range
+from etude.config.robots import GRAVITY, WELL_THERE, CommandConfig, Range
 from etude.errors import UserError
 from etude.robots.driving.drawing import Mark
 from etude.robots.rotations import from_yaw, rotate, rotate_inverse, wrap
@@ -110,17 +110,17 @@ class Goals:
         memory.flown.copy_(torch.where(asked & flies, memory.flown + state.dt, 0.0))
 
     def command(self, state: State) -> Tensor:
-        """Return the goals as robots see them now, (N, 3): 0 once they are there, or have landed."""
+        """Return the goals as robots see them now, (N, 3): 0 once they are well there, or have landed."""
         memory, config = state.memory, self.config
         away = memory.goal - state.base_position[:, :2]
         seen = rotate_inverse(from_yaw(state.yaw), torch.cat([away, torch.zeros_like(away[:, :1])], 1))
         if config.goal == "jump":
             seen[:, 2] = memory.jump_height
             return seen * (memory.jump_time < memory.jump_flight)[:, None]
-        seen = seen * (away.norm(dim=-1, keepdim=True) > config.reached)
+        seen = seen * (away.norm(dim=-1, keepdim=True) > WELL_THERE * config.reached)
         if config.goal == "pose":
             turn = heading_error(state)
-            seen[:, 2] = turn * (turn.abs() > config.facing)
+            seen[:, 2] = turn * (turn.abs() > WELL_THERE * config.facing)
         return seen
 
     def marks(self, state: State, robot: int) -> list[Mark]:

@@ -31,12 +31,12 @@ def robots(count: int = 4, *, training: bool = False, steps: int | None = None, 
 
 def actions(environment: RobotVector, seed: int = 0, size: float = 1.0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return (torch.rand(environment.num_envs, len(environment.scene.joints), generator=generator) * 2 - 1) * size
+    return (torch.rand(environment.num_envs, len(environment.scene.acted), generator=generator) * 2 - 1) * size
 
 
 def rest(environment: RobotVector, steps: int) -> Step:
     """Hold the default pose."""
-    still = torch.zeros(environment.num_envs, len(environment.scene.joints))
+    still = torch.zeros(environment.num_envs, len(environment.scene.acted))
     for _ in range(steps - 1):
         environment.step(still)
     return environment.step(still)

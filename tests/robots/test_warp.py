@@ -139,7 +139,8 @@ def test_taking_all_iterations_is_the_same_step() -> None:
 
 def test_compiled_parts_of_a_step_are_the_parts_themselves() -> None:
     """Half a minute and more of compiling: here by a C++ compiler, on a GPU by Triton."""
-    changes: dict[str, Any] = {"observations": SEEN_BY_BOTH, "simulator": "warp", "randomization": RANDOM}
+    legs = ActionConfig(joints=(".*_thigh", ".*_calf"), stride=0.5)
+    changes: dict[str, Any] = {"observations": SEEN_BY_BOTH, "simulator": "warp", "randomization": RANDOM, "action": legs}
     config = make(**changes)._config
     plain, compiled = (RobotVector(config, 4, training=True, compiles=compiles) for compiles in (False, True))
     for environment in (plain, compiled):

@@ -49,6 +49,14 @@ def test_who_is_there_is_asked_to_stand_and_paid_for_it() -> None:
     assert float(step.info["reward/approach"][1]) < 0.5
 
 
+def test_a_goal_is_0_well_within_its_tolerance_so_that_who_stops_is_there() -> None:
+    environment = robots(3, commands=replace(GOTO, reached=0.2), rewards={"at_goal": 1.0}, reset=ResetConfig(velocity=0.0))
+    environment.memory.goal.copy_(environment.state.base_position[:, :2])
+    environment.memory.goal[:, 0] += torch.tensor([0.12, 0.18, 0.25])
+    rest(environment, 1)
+    assert environment.state.is_asked_to_move.tolist() == [False, True, True]
+
+
 def test_levels_of_velocities_are_refused() -> None:
     with pytest.raises(UserError, match=r"terrain\.curriculum=true: goes by velocities"):
         robots(commands=GOTO, terrain=TerrainConfig(type="tiles"))

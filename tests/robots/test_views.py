@@ -58,6 +58,16 @@ def eye(environment: RobotVector) -> np.ndarray:
     return np.mean([each.pos for each in environment._camera._scene.camera], 0)  # type: ignore[union-attr] # just used
 
 
+def test_a_camera_that_nobody_placed_sees_a_tall_robot_from_further_away(robot: RobotVector) -> None:
+    tall = robots(1, model="biped", reset=ResetConfig(position=0.0, yaw=0.0, joints=0.0, velocity=0.0))
+    away = []
+    for environment in (robot, tall):
+        environment.look(SIZE)
+        away.append(float(np.linalg.norm(eye(environment) - environment.state.base_position[0].numpy())))
+    assert away[0] == pytest.approx(1.6, abs=0.05)
+    assert away[1] == pytest.approx(3.2 * tall.description.height, abs=0.1)
+
+
 def test_a_camera_that_follows_goes_along_one_that_is_fixed_stays_and_one_behind_turns_too(robot: RobotVector) -> None:
     seen = {}
     for camera in ("follow", "fixed", "behind"):

@@ -85,7 +85,7 @@ class ActionConfig:
 
 Goal = Literal["velocity", "position", "pose", "jump"]
 GRAVITY = 9.81
-WELL_THERE = 0.5
+WELL_THERE = 0.75
 """The share of its tolerance within which a goal is shown as 0: who stops there is there, and not at the edge."""
 _HEADINGS = {"pose": "arrival says which headings poses have", "jump": "a jump keeps the heading that it began with"}
 
@@ -115,8 +115,8 @@ class CommandConfig:
 
     goal: Goal = "velocity"
     """What a command is. position: a place, as metres ahead and to the left of the robot, and 0 once it is there. pose: a place
-    and, in rad, how far to turn left to face the right way there; each is 0 within half of its tolerance. jump: the place to
-    land at and the height to jump, m, and 0 from the landing on."""
+    and, in rad, how far to turn left to face the right way there; each is 0 within three quarters of its tolerance. jump: the
+    place to land at and the height to jump, m, and 0 from the landing on."""
     distance: Annotated[tuple[float, float], Interval(above(0))] = (1.0, 4.0)
     """Of places to go to, m."""
     reached: PositiveFloat = 0.15

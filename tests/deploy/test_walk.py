@@ -236,7 +236,7 @@ def test_exported_motors_have_the_curve_of_the_task(tmp_path: Path) -> None:
     assert robot.data.actuator_force[robot._motors[1]] == pytest.approx(15.0)
 
 
-PLACES = {"goal": "pose", "distance": [0.5, 1.0], "reached": 0.15, "facing": 0.2, "arrival": 0.5}
+PLACES = {"goal": "pose", "distance": [0.5, 1.0], "reached": 0.15, "facing": 0.2, "arrival": 0.5, "still_within": 0.75}
 
 
 @needs_onnx

@@ -177,8 +177,9 @@ def _commands(asked: CommandConfig) -> CommandLayout:
         jump = asked.jump
         more = {"distance": jump.distance, "height": jump.height, "angle": jump.angle, "crouch_s": jump.crouch_s}
         return CommandLayout(*velocities, goal=asked.goal, **more)  # type: ignore[arg-type] # each of its own type
-    layout = CommandLayout(*velocities, goal=asked.goal, distance=asked.distance, reached=asked.reached)
-    layout = replace(layout, still_within=WELL_THERE)
+    layout = CommandLayout(
+        *velocities, goal=asked.goal, distance=asked.distance, reached=asked.reached, still_within=WELL_THERE
+    )
     return layout if asked.goal == "position" else replace(layout, facing=asked.facing, arrival=asked.arrival)
 
 

@@ -61,7 +61,7 @@ class Controller:
         self.offset = np.where([joint["control"] == "position" for joint in joints], self.default, 0.0)
         self.scale = np.array([joint["action_scale"] for joint in joints])
         self.dt = robot["timestep"] * robot["decimation"]
-        self._acts = np.array([joint.get("acts", True) for joint in joints])
+        self._acts = np.array([joint["acts"] for joint in joints])
         self._stride = np.array([joint["stride"] for joint in joints])
         self._foot = [joint["foot"] for joint in joints]
         self.scan = scan_points(robot)
@@ -113,7 +113,7 @@ class Controller:
         self._memory = dict(zip(self._memory, memory, strict=True))
         self.action = np.zeros(len(self.joints))  # anew: earlier ones are part of the history
         self.action[self._acts] = np.clip(action[0], -1.0, 1.0)
-        targets = self.offset + self.scale * self.action + self.robot.get("stride", 0.0) * self._stride_now(command)
+        targets = self.offset + self.scale * self.action + self.robot["stride"] * self._stride_now(command)
         self.phase = (self.phase + self.robot["gait"]["hz"] * self.dt) % 1.0
         return targets
 
@@ -273,10 +273,10 @@ class SimulatedRobot:
         away = goal[:2] - (x, y)
         cos, sin = math.cos(yaw), math.sin(yaw)
         ahead, left = (cos * away[0] + sin * away[1], cos * away[1] - sin * away[0])
-        near = commands.get("still_within") or 1.0
-        is_there = math.hypot(ahead, left) <= near * commands["reached"]
+        still = commands["still_within"]
+        is_there = math.hypot(ahead, left) <= still * commands["reached"]
         turn = (goal[2] - yaw + math.pi) % (2 * math.pi) - math.pi
-        turns = commands["goal"] == "pose" and abs(turn) > near * commands["facing"]
+        turns = commands["goal"] == "pose" and abs(turn) > still * commands["facing"]
         return np.array([0.0 if is_there else ahead, 0.0 if is_there else left, turn if turns else 0.0])
 
     def _pose(self) -> tuple[float, float, float]:

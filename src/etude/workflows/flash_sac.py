@@ -138,7 +138,7 @@ class FlashSAC(SAC):
 
     def make_temperature(self) -> Temperature:
         """One whose loss is weighed by itself."""
-        return LevelTemperature(self.settings, self.head)
+        return LinearTemperature(self.settings, self.head)
 
     def losses(self) -> Update:
         """Every second time actor and temperature first, then critics; weights go back to their length after each."""
@@ -270,8 +270,8 @@ class FlashSAC(SAC):
         return result
 
 
-class LevelTemperature(Temperature):
-    """A temperature whose loss is α (H − H*), not log α (H − H*).
+class LinearTemperature(Temperature):
+    """A temperature whose loss is linear in α and not in its logarithm: α (H − H*).
 
     For Adam that is not the same: while α falls, it remembers larger gradients, and falls at three quarters of the pace.
     """

@@ -78,7 +78,7 @@ NEAR, WHOLE = 1.6, 3.2
 class RobotCamera:
     """Looks at a robot's base. Only one OpenGL context is current: each picture takes it back."""
 
-    def __init__(self, model: Any, body: int, view: View, standing_height: float = 0.0) -> None:
+    def __init__(self, model: Any, body: int, view: View, standing_height: float) -> None:
         self._model, self._body, self._view = model, body, view
         model.vis.global_.offwidth, model.vis.global_.offheight = view.width, view.height
         # Twice as fine as the picture, and no finer: without a GPU, shadows are most of a picture's time.
